@@ -73,6 +73,7 @@ type Effect struct {
 	Amount         Amount // confirmed; zero: an effect without amount
 	Reserved       Amount // held by open compensations
 	Returned       Amount // undone by completed compensations and foreign ones
+	whole          bool   // a compensation without an amount has it all
 }
 
 // Left is what may still be undone.
@@ -257,6 +258,9 @@ func (r *Record) verdict() error {
 
 // String names r by kind, id, state and version.
 func (r Record) String() string {
+	if r.ID == "" {
+		return "no operation"
+	}
 	return fmt.Sprintf("%s %s %s v%d", r.Kind, r.ID, r.State, r.Version)
 }
 

@@ -227,6 +227,8 @@ const (
 	DispositionApplied    Disposition = "applied"    // it moved or confirmed the state
 	DispositionSuperseded Disposition = "superseded" // kept, and the state already knew better
 	DispositionRevived    Disposition = "revived"    // success after failure
+	// DispositionInconclusive: no answer, or an answer that proves nothing.
+	DispositionInconclusive Disposition = "inconclusive"
 	DispositionControl    Disposition = "control"    // no observation: a claim, schedule or decision
 )
 
