@@ -121,7 +121,7 @@ func (x *Executor[Req, Res]) draft(ctx context.Context, on committer, do string,
 	}
 	d := &draft{do: do, givenKey: op.Key != "", record: Record{
 		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
-		Replaces: op.Replaces, Undoes: undo, Account: x.promise.Account.String(), Fingerprint: fp, Request: data,
+		Replaces: op.Replaces, Undoes: undo, Account: x.home, Fingerprint: fp, Request: data,
 		KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
 	}}
 	if x.opts.OnSuccess != nil {
@@ -214,4 +214,3 @@ func differing(stored *Record, d *draft) []string {
 	}
 	return slices.Clip(differingFields(stored.Fingerprint, stored.Request, d.record.Request))
 }
-

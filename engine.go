@@ -144,6 +144,7 @@ func Open(store Store, opts *Options) (*Engine, error) {
 type kind interface {
 	name() string
 	contract() Contract
+	account() string
 	undoes() string
 	escalateAfter() time.Duration
 	deriveTerms(r *Record, undo Effect) (Terms, error)

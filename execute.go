@@ -50,7 +50,7 @@ func (e *Engine) registerOnly(ctx context.Context, k kind, d *draft) (Record, er
 func (e *Engine) resume(ctx context.Context, fl *flight, k kind, r Record) (Record, bool, error) {
 	fl.saw(r)
 	due := !r.Due.IsZero() && !r.Due.After(r.AsOf)
-	untried := r.State == StateCreated && r.Undoes.Operation == "" && !r.RetryAt.After(r.AsOf)
+	untried := r.State == StateCreated && !r.RetryAt.After(r.AsOf)
 	if r.State.Settled() || r.State == StateReview || r.Claimed() || !due && !untried {
 		return r, true, nil
 	}
@@ -145,8 +145,6 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				cl.granted(recs[at].AsOf)
 			}
 			return recs[at], cl, false, nil
-		case errors.As(err, &conflict) && conflict.Existing.ID == w.Record.ID && conflict.Existing.Version > 0:
-			return conflict.Existing, nil, true, nil // our own write, seen through somebody's later one
 		case errors.As(err, &conflict) && conflict.Index.Name != "":
 			if r, again, err := e.meet(ctx, on, k, d, conflict.Existing, conflict.Index); !again || err != nil {
 				return r, nil, true, err

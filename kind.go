@@ -12,6 +12,7 @@ import (
 
 func (x *Executor[Req, Res]) name() string                 { return x.kindOf }
 func (x *Executor[Req, Res]) contract() Contract           { return x.promise }
+func (x *Executor[Req, Res]) account() string              { return x.home }
 func (x *Executor[Req, Res]) undoes() string               { return x.opts.Undoes }
 func (x *Executor[Req, Res]) escalateAfter() time.Duration { return x.opts.EscalateAfter }
 func (x *Executor[Req, Res]) hasHook() bool                { return x.opts.OnSuccess != nil }
@@ -34,7 +35,7 @@ func (x *Executor[Req, Res]) stored(r *Record, undo Effect) (op Operation[Req], 
 	if len(r.Request) == 0 {
 		return op, errors.New("settle: the stored request is gone")
 	}
-	err = decodeStored(r.Request, &op.Request)
+	err = decodeStored(r.Request, &op.Request, x.numbers)
 	return op, err
 }
 
