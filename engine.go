@@ -147,6 +147,7 @@ type kind interface {
 	account() string
 	undoes() string
 	escalateAfter() time.Duration
+	covers(f Fingerprint, request []byte) (bool, error)
 	deriveTerms(r *Record, undo Effect) (Terms, error)
 	submit(ctx context.Context, r *Record, undo Effect, attempt int) (reply, error)
 	lookup(ctx context.Context, r *Record, undo Effect) (reply, error)

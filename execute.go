@@ -238,7 +238,7 @@ func (e *Engine) meet(ctx context.Context, on committer, k kind, d *draft, cur R
 	case d.givenKey && cur.Key != mine.Key:
 		return Record{}, false, d.conflict(&cur, "Key", "the intent is known under another key")
 	}
-	ok, err := cur.Fingerprint.covers(mine.Request)
+	ok, err := k.covers(cur.Fingerprint, mine.Request)
 	if err != nil || !ok {
 		return Record{}, false, &Error{
 			Do: d.do, Kind: mine.Kind, ID: cur.ID, State: cur.State, Err: ErrMismatch, Fields: differing(&cur, d), Cause: err,
@@ -272,9 +272,7 @@ func (e *Engine) replace(k kind, d *draft, cur *Record) error {
 	if cur.State != StateFailed && cur.State != StateCanceled {
 		return d.conflict(cur, "Replaces", "it did not fail")
 	}
-	if err := d.finish(cur.Generation + 1); err != nil {
-		return err
-	}
+	d.finish(cur.Generation + 1)
 	next := cur.Clone()
 	next.ReplacedBy = "pending" // create puts the id in; conclude only asks whether there is one
 	ed := &edit{now: cur.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "replaced"}}

@@ -18,6 +18,10 @@ func (x *Executor[Req, Res]) escalateAfter() time.Duration { return x.opts.Escal
 func (x *Executor[Req, Res]) hasHook() bool                { return x.opts.OnSuccess != nil }
 func (x *Executor[Req, Res]) mute() bool                   { return x.ignored.Load() }
 
+func (x *Executor[Req, Res]) covers(f Fingerprint, request []byte) (bool, error) {
+	return x.rule.covers(f, request)
+}
+
 // contain turns a panic of user code into an error that does not quote it.
 func contain(err *error) {
 	if p := recover(); p != nil {
@@ -117,7 +121,7 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	}
 	if obs.Fact == Applied {
 		data, err := encodeRequest(obs.Result)
-		if err != nil || len(data) > MaxResult {
+		if err != nil || checkSize("Result", len(data), MaxResult) != nil {
 			rep.ev.code = "unreadable_result" // the effect is confirmed all the same
 		} else {
 			rep.ev.result = data
