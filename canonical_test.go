@@ -88,7 +88,7 @@ func TestIC08_NumberLimits(t *testing.T) {
 		assert.Contains(t, canonRefused(t, bad).Reason, "number", "%.40s", bad)
 	}
 	for _, bad := range []string{"01", "-", "+1", "1.", ".5", "1e", "1e+", "--1", "-01", "00", "0x1", "1_0", "NaN", "Infinity", "1.e1", "1 2"} {
-		canonRefused(t, bad)
+		assert.NotEmpty(t, canonRefused(t, bad).Reason)
 	}
 	assert.Equal(t, &requestError{Path: "/a/1", Reason: "the number's exponent is out of range"}, canonRefused(t, `{"a":[0,1e400]}`))
 }
@@ -140,7 +140,7 @@ func TestIC09_Escapes(t *testing.T) {
 		`"\ud800"`, `"\udc00"`, `"\ud800x"`, `"\ud800\u0041"`, `"\ud800\ud800"`, `"\ude00\ud83d"`, `"\ud83d\`, `"\ud83d\u`, `{"\ud800":1}`,
 		`"\x41"`, `"\u12"`, `"\u12g4"`, `"\u"`, `"\`, `"`, `"a`, "\"\n\"", "\"\x00\"", `'a'`, `"\U0041"`,
 	} {
-		canonRefused(t, bad)
+		assert.NotEmpty(t, canonRefused(t, bad).Reason)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestIC13_Refused(t *testing.T) {
 		`{1:2}`, "{}x", "{} {}", "nul", "nulll", "True", "// x\n{}", "[1]]", "\"\xff\"", "{\"\xc3\x28\":1}", "\"\xed\xa0\x80\"", "\"\xc0\x80\"",
 		"\"\xf4\x90\x80\x80\"", "\"a\xc3", "\x00", `{"a":1 "b":2}`, "[\x0b1]", "\"a\\\xff\"", "tru", `{"a":"b`, `{"a`, `{"a":1`, "[\"a\"",
 	} {
-		canonRefused(t, bad)
+		assert.NotEmpty(t, canonRefused(t, bad).Reason)
 	}
 }
 

@@ -112,10 +112,7 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				}
 			}
 		}
-		w, cl, err := e.birth(k, d, claims)
-		if err != nil {
-			return Record{}, nil, false, err
-		}
+		w, cl := e.birth(k, d, claims)
 		change := Change{ID: newToken()}
 		blank := Record{}
 		related, err := e.related(ctx, on, &blank, &w.Record, time.Time{})
@@ -197,7 +194,7 @@ func (e *Engine) before(ctx context.Context, on committer, d *draft, checked *bo
 }
 
 // birth builds the creating write.
-func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim, error) {
+func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim) {
 	r := d.record.Clone()
 	r.ID = newID()
 	ed := &edit{create: true, entry: Entry{Source: SourceCaller, Note: "registered"}}
@@ -216,7 +213,7 @@ func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim, error) {
 	}
 	blank := Record{State: StateCreated}
 	w, _ := e.conclude(k, &blank, &r, ed, false)
-	return w, c, nil
+	return w, c
 }
 
 // meet compares a call with the operation that exists. again: the call's own

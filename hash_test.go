@@ -48,7 +48,8 @@ func TestI3_GoldenHashes(t *testing.T) {
 				require.NoError(t, err)
 				text, err := appendCanonical(nil, []byte(want.Input), h.paths)
 				if err != nil {
-					refused := err.(*requestError)
+					var refused *requestError
+					require.ErrorAs(t, err, &refused)
 					got.Path, got.Refused = refused.Path, refused.Reason
 				} else {
 					sum := sha256.Sum256(text)

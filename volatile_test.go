@@ -36,9 +36,9 @@ type (
 		Deep    map[int][]volCard  `json:"deep"`
 		Hidden  string             `json:"-" settle:"volatile"`
 		private string             `settle:"volatile"`
-		Dash    string             `json:"-," settle:"volatile"`
+		Dash    string             `json:"-," settle:"volatile"` //nolint:staticcheck // a member called "-" is what is tested
 		Whole   volCard            `json:"whole" settle:"volatile"`
-		BadName string             `json:"bad\"name" settle:"volatile"`
+		BadName string             `json:"bad\"name" settle:"volatile"` //nolint:staticcheck // a name that encoding/json ignores is what is tested
 		Any     any
 	}
 	volNode struct {
@@ -84,7 +84,6 @@ type (
 	volLeaf1  struct{ A, B volLeaf0 }
 	volLeaf2  struct{ A, B volLeaf1 }
 	volLeaf3  struct{ A, B volLeaf2 }
-	volStar   struct{ S volCard }
 	volShared struct{ A, B, C volCard }
 )
 
