@@ -68,6 +68,9 @@ const (
 // minKeyBits of hash is refused for every tuple, also for one that would fit
 // literally: it must fail when it is made, not at the first long key.
 func deriveProviderKey(maxLen int, alphabet string, parts ...string) (string, error) {
+	if len(parts) == 0 {
+		return "", errors.New("provider key: no parts")
+	}
 	shape, err := newKeyShape(maxLen, alphabet)
 	if err != nil {
 		return "", err
