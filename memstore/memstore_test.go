@@ -23,6 +23,21 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+type coarse struct{}
+
+func (coarse) Now() time.Time { return time.Now().Truncate(15 * time.Millisecond) }
+
+// TestConformanceOnACoarseClock shows that the suite does not need a clock that
+// tells two calls apart.
+func TestConformanceOnACoarseClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: every case that waits for the clock waits longer")
+	}
+	storetest.Run(t, storetest.Harness{
+		Open: func(testing.TB) settle.Store { return New(&Options{Clock: coarse{}}) },
+	})
+}
+
 func begin(t testing.TB, s settle.Store) (settle.Tx, func() error, func() error) {
 	m := s.(*Store)
 	if err := m.lock(t.Context()); err != nil {
