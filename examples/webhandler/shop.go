@@ -136,6 +136,7 @@ func answer(w http.ResponseWriter, r *http.Request, out settle.Outcome[providert
 		w.Header().Set("Retry-After", "1")
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
+		body.Advice = "Nothing is known at the moment. Send the same request again."
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
