@@ -53,10 +53,11 @@ var purpose = "purchase"
 // loop at the end: still pending, so call again with the same operation.
 func withSettle(name, file, url string) error {
 	ctx := context.Background()
-	engine, err := openEngine(ctx, file)
+	engine, db, err := openEngine(ctx, file)
 	if err != nil {
 		return err
 	}
+	defer db.Close()
 	client := providertest.NewClient(url, nil)
 	charges, err := settle.New(engine, "charge", providertest.ChargeAdapter(client, providertest.Promise(&offer)), nil)
 	if err != nil {
@@ -67,64 +68,67 @@ func withSettle(name, file, url string) error {
 		Request: providertest.Payment{Amount: amount, Currency: "EUR"},
 	}
 
-	tell(name, "Execute: pay %s, %s. First to the database, then to the provider.", order, money(amount, "EUR"))
+	tell(name, "Execute: pay %s, %s", order, money(amount, "EUR"))
 	waiting := false
 	for {
 		out, err := charges.Execute(ctx, pay)
 		switch {
 		case err == nil: // and only then is the payment confirmed
 			receipt, _ := out.Result()
-			tell(name, "succeeded: receipt %s, after %d request in all", receipt.ID, len(out.Attempts))
+			tell(name, "succeeded: receipt %s, %d request sent in all", receipt.ID, len(out.Attempts))
 			return nil
 		case !errors.Is(err, settle.ErrPending):
 			return err
 		case !waiting:
 			waiting = true
-			tell(name, "%s: another process has claimed it for %v more. Repeats the same call.", out.State, out.Due.Sub(out.AsOf).Round(100*time.Millisecond))
+			tell(name, "not settled (%s): another process has claimed it for %v. Repeats the same call.", out.State, out.Due.Sub(out.AsOf).Round(100*time.Millisecond))
 		}
 		time.Sleep(lease / 10)
 	}
 }
 
 // openEngine opens settle on the database file that all shops share.
-func openEngine(ctx context.Context, file string) (*settle.Engine, error) {
+func openEngine(ctx context.Context, file string) (*settle.Engine, *sql.DB, error) {
 	db, err := sql.Open("sqlite", sqlstore.DSN(file))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := sqlstore.EnsureSchema(ctx, db, sqlstore.SQLite()); err != nil {
-		return nil, err
+		return nil, nil, errors.Join(err, db.Close())
 	}
 	store, err := sqlstore.New(db, sqlstore.SQLite(), nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, errors.Join(err, db.Close())
 	}
-	return settle.Open(store, &settle.Options{Scope: "my-shop", Lease: lease})
+	engine, err := settle.Open(store, &settle.Options{Scope: "my-shop", Lease: lease})
+	return engine, db, err
 }
 
 // showDatabase prints what is stored about the order, and returns the states of
 // its payments: of the one payment, if all is well.
 func showDatabase(s *stage, file string) (states []settle.State, err error) {
-	engine, err := openEngine(s.ctx, file)
+	engine, db, err := openEngine(s.ctx, file)
 	if err != nil {
 		return nil, err
 	}
+	defer db.Close()
 	for r, err := range engine.List(s.ctx, settle.Query{Subject: order}) {
 		if err != nil {
 			return nil, err
 		}
 		states = append(states, r.State)
-		s.say("database", "%s: %s, requests %d, key %s", r.Subject, r.State, len(r.Attempts), r.ProviderKey)
+		s.say("database", "%s is %s, %d request sent, key %s", r.Subject, r.State, len(r.Attempts), r.ProviderKey)
 	}
 	return states, nil
 }
 
 // showHistory prints everything that settle noted about the payment.
 func showHistory(s *stage, file string) error {
-	engine, err := openEngine(s.ctx, file)
+	engine, db, err := openEngine(s.ctx, file)
 	if err != nil {
 		return err
 	}
+	defer db.Close()
 	s.print("", "  What settle wrote down:")
 	for r, err := range engine.List(s.ctx, settle.Query{Subject: order}) {
 		if err != nil {
@@ -144,13 +148,13 @@ func showHistory(s *stage, file string) error {
 func explain(h settle.Entry) string {
 	switch {
 	case h.Fact == settle.Applied:
-		return "the provider confirms " + h.Ref + ", as a " + string(h.Source)
+		return "the provider confirms " + h.Ref + ", by " + string(h.Source)
 	case h.Fact != "":
 		return string(h.Source) + " says " + string(h.Fact)
 	case h.Attempt > 0:
 		return fmt.Sprintf("on disk before request %d leaves", h.Attempt)
 	case h.Note == "claim":
-		return "taken over: a request is open, and nobody knows how it ended"
+		return "shop B takes over: a request is open, nobody knows how it ended"
 	}
 	return h.Note
 }

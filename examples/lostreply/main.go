@@ -128,7 +128,8 @@ func part2(s *stage, dir string) error {
 	if _, err := showDatabase(s, file); err != nil {
 		return err
 	}
-	s.say("demo", "The key is made from what the payment is for, so every process makes the same one.")
+	s.say("demo", "That was on disk before the request left. The key is made from what the payment is")
+	s.say("demo", "for, so every process makes the same one. A new process pays the order again:")
 
 	for _, name := range []string{"shop B", "shop C"} {
 		p, err := s.start(name, "settle", name, file, url)

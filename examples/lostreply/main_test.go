@@ -38,7 +38,7 @@ func run(t *testing.T, env ...string) (stdout, stderr string, code int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(append(os.Environ(), asProgram+"=1"), env...)
+	cmd.Env = append(append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0"), env...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -65,11 +65,11 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("part 2 should show one charge:\n%s", part2)
 	}
 	// The database had the key before the provider's answer was known.
-	stored := regexp.MustCompile(`order-8472: (submitting|unknown), requests 1, key (.+)`).FindStringSubmatch(part2)
+	stored := regexp.MustCompile(`order-8472 is (submitting|unknown), 1 request sent, key (.+)`).FindStringSubmatch(part2)
 	if stored == nil || stored[2] != keys[0][1] {
 		t.Errorf("the killed caller left %q, the ledger has key %q", stored, keys[0][1])
 	}
-	for _, want := range []string{"signal: killed", "shop B    succeeded: receipt ch_1", "shop C    succeeded: receipt ch_1", "order-8472: succeeded"} {
+	for _, want := range []string{"signal: killed", "shop B    succeeded: receipt ch_1", "shop C    succeeded: receipt ch_1", "order-8472 is succeeded"} {
 		if !strings.Contains(part2, want) {
 			t.Errorf("part 2 does not say %q:\n%s", want, part2)
 		}

@@ -121,18 +121,23 @@ func (s *shop) transact(ctx context.Context, f func(*sql.Tx) error) error {
 // markPaid runs in the transaction in which the charge becomes succeeded, so it counts once.
 func markPaid(ctx context.Context, tx settle.Tx, out settle.Outcome[providertest.Receipt]) error {
 	receipt, _ := out.Result()
-	return one(sqlstore.Tx(tx).ExecContext(ctx, `UPDATE orders SET paid = paid + ? WHERE id = ?`, receipt.Amount, out.Subject))
+	return update(ctx, tx, `UPDATE orders SET paid = paid + ? WHERE id = ?`, receipt.Amount, out.Subject)
 }
 
 // markRefunded does the same for a refund, whose purpose is the id of the return.
 func markRefunded(ctx context.Context, tx settle.Tx, out settle.Outcome[providertest.Receipt]) error {
 	receipt, _ := out.Result()
-	return one(sqlstore.Tx(tx).ExecContext(ctx, `UPDATE returns SET refunded = refunded + ? WHERE id = ?`, receipt.Amount, out.Purpose))
+	return update(ctx, tx, `UPDATE returns SET refunded = refunded + ? WHERE id = ?`, receipt.Amount, out.Purpose)
 }
 
-// one turns an update that met no row into an error: settle then keeps the evidence
-// and runs the hook again later.
-func one(res sql.Result, err error) error {
+// update changes one row in settle's transaction. An update that meets no row is an
+// error: settle then keeps the evidence and runs the hook again later.
+func update(ctx context.Context, in settle.Tx, query string, args ...any) error {
+	tx, ok := sqlstore.Tx(in)
+	if !ok {
+		return errors.New("this shop needs an sqlstore")
+	}
+	res, err := tx.ExecContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
