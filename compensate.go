@@ -129,6 +129,9 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 	if starts && !found {
 		return nil, errBarred
 	}
+	if starts && next.Undoes.Ref == "" {
+		next.Undoes.Ref = effect.Ref // from now on it is this effect
+	}
 	if now.IsZero() {
 		now = parent.AsOf
 	}
@@ -151,11 +154,8 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 		return nil, nil
 	}
 	p.Status, p.Ref = status, next.Undoes.Ref
-	ed := &edit{now: now, dueIn: Keep, entry: Entry{Source: SourceWorker, Ref: p.Ref, Code: string(status), Note: "ledger"}}
-	w, hook := e.conclude(e.kind(pn.Kind), &parent, &pn, ed, true)
-	if hook != nil {
-		return nil, errors.New("settle: internal: hook in a related write")
-	}
+	ed := &edit{now: now, dueIn: Keep, later: true, entry: Entry{Source: SourceWorker, Ref: p.Ref, Code: string(status), Note: "ledger"}}
+	w, _ := e.conclude(nil, &parent, &pn, ed, false)
 	return &w, nil
 }
 
@@ -240,7 +240,7 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 		if ed.now.IsZero() {
 			ed.now = child.AsOf
 		}
-		w, _ := e.conclude(e.kind(cn.Kind), &child, &cn, ed, true)
+		w, _ := e.conclude(nil, &child, &cn, ed, false)
 		out = append(out, w)
 	}
 	return out, nil

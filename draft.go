@@ -13,7 +13,7 @@ type draft struct {
 	record    Record // without id and bookkeeping
 	givenKey  bool
 	authorize func(context.Context) error // nil: none
-	finish    func(generation int) error  // derives key and provider key
+	finish    func(generation int)        // derives key and provider key
 	replaced  *Write                      // the former try, losing its intent in the same commit
 }
 
@@ -52,8 +52,8 @@ func (x *Executor[Req, Res]) intent(do string, in Intent) (Intent, error) {
 // encode makes the stored form of a request and its fingerprint.
 func (x *Executor[Req, Res]) encode(do string, req Req) (data []byte, fp Fingerprint, err error) {
 	data, err = encodeRequest(req)
-	if err == nil && len(data) > MaxRequest {
-		return nil, fp, invalid(do, x.kindOf, "Request", "too large")
+	if err == nil {
+		err = checkSize("Request", len(data), MaxRequest)
 	}
 	if err == nil {
 		fp, err = x.rule.sum(data)
@@ -121,7 +121,7 @@ func (x *Executor[Req, Res]) draft(ctx context.Context, on committer, do string,
 	}
 	d := &draft{do: do, givenKey: op.Key != "", record: Record{
 		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
-		Replaces: op.Replaces, Undoes: undo, Account: x.promise.Account.String(), Fingerprint: fp, Request: data,
+		Replaces: op.Replaces, Undoes: undo, Account: x.home, Fingerprint: fp, Request: data,
 		KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
 	}}
 	if x.opts.OnSuccess != nil {
@@ -150,8 +150,9 @@ func (x *Executor[Req, Res]) draft(ctx context.Context, on committer, do string,
 			return x.opts.Authorize(ctx, op)
 		}
 	}
-	d.finish = func(generation int) error { return x.finishKey(d, generation) }
-	return d, d.finish(0)
+	d.finish = func(generation int) { x.finishKey(d, generation) }
+	d.finish(0)
+	return d, nil
 }
 
 // derivedKey is the key of an operation whose backend gave none. It holds control
@@ -161,7 +162,7 @@ func derivedKey(subject, purpose string, generation int) string {
 }
 
 // finishKey derives what depends on the replacement generation.
-func (x *Executor[Req, Res]) finishKey(d *draft, generation int) error {
+func (x *Executor[Req, Res]) finishKey(d *draft, generation int) {
 	r := &d.record
 	r.Generation = generation
 	gen := strconv.Itoa(generation)
@@ -172,15 +173,9 @@ func (x *Executor[Req, Res]) finishKey(d *draft, generation int) error {
 		r.Key = derivedKey(r.Subject, r.Purpose, generation)
 		parts = []string{r.Scope, r.Kind, "i", r.Subject, r.Purpose, gen}
 	}
-	if x.promise.Keys.Window == 0 {
-		return nil
+	if x.shape != nil {
+		r.ProviderKey = x.shape.key(parts...)
 	}
-	key, err := deriveProviderKey(x.promise.Keys.MaxLen, x.promise.Keys.Alphabet, parts...)
-	if err != nil {
-		return invalid(d.do, r.Kind, "Contract.Keys", err.Error())
-	}
-	r.ProviderKey = key
-	return nil
 }
 
 // approve checks an approval against the request it is bound to.
@@ -214,4 +209,3 @@ func differing(stored *Record, d *draft) []string {
 	}
 	return slices.Clip(differingFields(stored.Fingerprint, stored.Request, d.record.Request))
 }
-

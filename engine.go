@@ -144,8 +144,10 @@ func Open(store Store, opts *Options) (*Engine, error) {
 type kind interface {
 	name() string
 	contract() Contract
+	account() string
 	undoes() string
 	escalateAfter() time.Duration
+	covers(f Fingerprint, request []byte) (bool, error)
 	deriveTerms(r *Record, undo Effect) (Terms, error)
 	submit(ctx context.Context, r *Record, undo Effect, attempt int) (reply, error)
 	lookup(ctx context.Context, r *Record, undo Effect) (reply, error)

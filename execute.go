@@ -50,7 +50,7 @@ func (e *Engine) registerOnly(ctx context.Context, k kind, d *draft) (Record, er
 func (e *Engine) resume(ctx context.Context, fl *flight, k kind, r Record) (Record, bool, error) {
 	fl.saw(r)
 	due := !r.Due.IsZero() && !r.Due.After(r.AsOf)
-	untried := r.State == StateCreated && r.Undoes.Operation == "" && !r.RetryAt.After(r.AsOf)
+	untried := r.State == StateCreated && !r.RetryAt.After(r.AsOf)
 	if r.State.Settled() || r.State == StateReview || r.Claimed() || !due && !untried {
 		return r, true, nil
 	}
@@ -112,10 +112,7 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				}
 			}
 		}
-		w, cl, err := e.birth(k, d, claims)
-		if err != nil {
-			return Record{}, nil, false, err
-		}
+		w, cl := e.birth(k, d, claims)
 		change := Change{ID: newToken()}
 		blank := Record{}
 		related, err := e.related(ctx, on, &blank, &w.Record, time.Time{})
@@ -145,8 +142,6 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				cl.granted(recs[at].AsOf)
 			}
 			return recs[at], cl, false, nil
-		case errors.As(err, &conflict) && conflict.Existing.ID == w.Record.ID && conflict.Existing.Version > 0:
-			return conflict.Existing, nil, true, nil // our own write, seen through somebody's later one
 		case errors.As(err, &conflict) && conflict.Index.Name != "":
 			if r, again, err := e.meet(ctx, on, k, d, conflict.Existing, conflict.Index); !again || err != nil {
 				return r, nil, true, err
@@ -199,7 +194,7 @@ func (e *Engine) before(ctx context.Context, on committer, d *draft, checked *bo
 }
 
 // birth builds the creating write.
-func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim, error) {
+func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim) {
 	r := d.record.Clone()
 	r.ID = newID()
 	ed := &edit{create: true, entry: Entry{Source: SourceCaller, Note: "registered"}}
@@ -218,7 +213,7 @@ func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim, error) {
 	}
 	blank := Record{State: StateCreated}
 	w, _ := e.conclude(k, &blank, &r, ed, false)
-	return w, c, nil
+	return w, c
 }
 
 // meet compares a call with the operation that exists. again: the call's own
@@ -240,7 +235,7 @@ func (e *Engine) meet(ctx context.Context, on committer, k kind, d *draft, cur R
 	case d.givenKey && cur.Key != mine.Key:
 		return Record{}, false, d.conflict(&cur, "Key", "the intent is known under another key")
 	}
-	ok, err := cur.Fingerprint.covers(mine.Request)
+	ok, err := k.covers(cur.Fingerprint, mine.Request)
 	if err != nil || !ok {
 		return Record{}, false, &Error{
 			Do: d.do, Kind: mine.Kind, ID: cur.ID, State: cur.State, Err: ErrMismatch, Fields: differing(&cur, d), Cause: err,
@@ -274,9 +269,7 @@ func (e *Engine) replace(k kind, d *draft, cur *Record) error {
 	if cur.State != StateFailed && cur.State != StateCanceled {
 		return d.conflict(cur, "Replaces", "it did not fail")
 	}
-	if err := d.finish(cur.Generation + 1); err != nil {
-		return err
-	}
+	d.finish(cur.Generation + 1)
 	next := cur.Clone()
 	next.ReplacedBy = "pending" // create puts the id in; conclude only asks whether there is one
 	ed := &edit{now: cur.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "replaced"}}

@@ -12,10 +12,15 @@ import (
 
 func (x *Executor[Req, Res]) name() string                 { return x.kindOf }
 func (x *Executor[Req, Res]) contract() Contract           { return x.promise }
+func (x *Executor[Req, Res]) account() string              { return x.home }
 func (x *Executor[Req, Res]) undoes() string               { return x.opts.Undoes }
 func (x *Executor[Req, Res]) escalateAfter() time.Duration { return x.opts.EscalateAfter }
 func (x *Executor[Req, Res]) hasHook() bool                { return x.opts.OnSuccess != nil }
 func (x *Executor[Req, Res]) mute() bool                   { return x.ignored.Load() }
+
+func (x *Executor[Req, Res]) covers(f Fingerprint, request []byte) (bool, error) {
+	return x.rule.covers(f, request)
+}
 
 // contain turns a panic of user code into an error that does not quote it.
 func contain(err *error) {
@@ -34,7 +39,7 @@ func (x *Executor[Req, Res]) stored(r *Record, undo Effect) (op Operation[Req], 
 	if len(r.Request) == 0 {
 		return op, errors.New("settle: the stored request is gone")
 	}
-	err = decodeStored(r.Request, &op.Request)
+	err = decodeStored(r.Request, &op.Request, x.numbers)
 	return op, err
 }
 
@@ -116,7 +121,7 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	}
 	if obs.Fact == Applied {
 		data, err := encodeRequest(obs.Result)
-		if err != nil || len(data) > MaxResult {
+		if err != nil || checkSize("Result", len(data), MaxResult) != nil {
 			rep.ev.code = "unreadable_result" // the effect is confirmed all the same
 		} else {
 			rep.ev.result = data

@@ -154,7 +154,7 @@ func (e *Engine) lookAgain(ctx context.Context, k kind, r Record, c *claim) erro
 			return err
 		}
 	}
-	if k.contract().Lookup != NoLookup && r.Account == k.contract().Account.String() {
+	if k.contract().Lookup != NoLookup && r.Account == k.account() {
 		var err error
 		if r, _, err = e.ask(ctx, hctx, k, r, c, undo); err != nil {
 			return err

@@ -229,7 +229,7 @@ const (
 	DispositionRevived    Disposition = "revived"    // success after failure
 	// DispositionInconclusive: no answer, or an answer that proves nothing.
 	DispositionInconclusive Disposition = "inconclusive"
-	DispositionControl    Disposition = "control"    // no observation: a claim, schedule or decision
+	DispositionControl      Disposition = "control" // no observation: a claim, schedule or decision
 )
 
 // ConflictError says which name, or (zero Index) that the version, token or

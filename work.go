@@ -207,7 +207,7 @@ func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, ready boo
 		case actSend:
 			if !ready {
 				var committed bool
-				if r, committed, err = e.commitAttempt(ctx, k, r, c, undo); err != nil {
+				if r, committed, err = e.commitAttempt(ctx, k, r, c); err != nil {
 					return r, err
 				}
 				if !committed {
@@ -245,7 +245,7 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 	}
 	s := situation{
 		contract: contract, record: r, early: c.early(), late: c.late(), lease: c.lease, escalateAfter: k.escalateAfter(),
-		sameAccount: r.Account == contract.Account.String(), mute: k.mute(), looked: seen, sent: sent,
+		sameAccount: r.Account == k.account(), mute: k.mute(), looked: seen, sent: sent,
 	}
 	if s.sameAccount && !r.State.Settled() {
 		terms, err := k.deriveTerms(r, undo)
@@ -260,7 +260,7 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 
 // commitAttempt makes the next attempt durable before anything is sent (I1). Only a
 // holder whose claim is live can (I5).
-func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim, undo Effect) (Record, bool, error) {
+func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) (Record, bool, error) {
 	var sent time.Time
 	var n int
 	out, err := e.update(ctx, "send", r, func(next *Record) (*edit, error) {
@@ -271,9 +271,6 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim, 
 		next.endBefore(c)
 		a := next.addAttempt(c.early(), k.contract().grace())
 		n = a.N
-		if next.Undoes.Operation != "" && next.Undoes.Ref == "" {
-			next.Undoes.Ref = undo.Ref
-		}
 		ed := &edit{now: c.late(), dueIn: c.lease, ifToken: c.token, entry: Entry{Source: SourceWorker, Attempt: a.N, Note: "attempt"}}
 		return ed, nil
 	})

@@ -196,7 +196,7 @@ func (s *Store) write(w *settle.Write, id string, now time.Time) (*settle.Record
 	case w.IfVersion == 0 && r != nil:
 		return nil, &settle.ConflictError{Index: settle.ByID(r.id), Existing: copyOf(r.rec, now)}
 	case w.IfVersion == 0:
-		r = &row{id: w.Record.ID}
+		r = &row{id: w.Record.ID, history: make([]settle.Entry, 0, 2)} // most have two: sent and answered
 	case r == nil:
 		return nil, settle.ErrNotFound
 	default:
@@ -206,10 +206,10 @@ func (s *Store) write(w *settle.Write, id string, now time.Time) (*settle.Record
 		}
 	}
 	names := w.Record.Names()
-	if slices.Equal(names, r.names) {
+	if i := shared(names, r.names); i == len(names) && i == len(r.names) {
 		names = r.names
 	} else {
-		for _, n := range names {
+		for _, n := range names[i:] {
 			if owner := s.names[n]; owner != nil && owner != r {
 				return nil, &settle.ConflictError{Index: n, Existing: copyOf(owner.rec, now)}
 			}

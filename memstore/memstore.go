@@ -321,13 +321,13 @@ func compare[T string | int64](a, b T) int {
 // put makes rec the record of r, and names its names, in every map. A nil rec
 // takes r out.
 func (s *Store) put(r *row, rec *settle.Record, names []settle.Index) {
-	if len(r.names) != len(names) || len(names) > 0 && &r.names[0] != &names[0] {
-		for _, n := range r.names {
+	if i := shared(r.names, names); i < max(len(r.names), len(names)) {
+		for _, n := range r.names[i:] {
 			if n.Name != settle.IndexID {
 				delete(s.names, n)
 			}
 		}
-		for _, n := range names {
+		for _, n := range names[i:] {
 			if n.Name != settle.IndexID {
 				s.names[n] = r
 			}
@@ -356,6 +356,21 @@ func (s *Store) put(r *row, rec *settle.Record, names []settle.Index) {
 		}
 		heap.Push(q, r)
 	}
+}
+
+// shared is how many names a and b begin with in common: as a rule all but the
+// last ones, since Names lists the lasting ones first.
+func shared(a, b []settle.Index) int {
+	n := min(len(a), len(b))
+	if n > 0 && &a[0] == &b[0] {
+		return n
+	}
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }
 
 // queue holds the rows of one kind that have a Due, the earliest on top.
