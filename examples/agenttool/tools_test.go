@@ -228,6 +228,21 @@ func TestApproval(t *testing.T) {
 	f.charges(1)
 }
 
+// An amount or a key from the model is refused, not ignored: it would believe that it counted.
+func TestModelHasNoSay(t *testing.T) {
+	f, tools := setUp(t, nil)
+	f.approve(tools, "order-8472")
+	for _, in := range []string{
+		`{"order_id": "order-8472", "amount": 1}`, `{"order_id": "order-8472", "idempotency_key": "again"}`, `{"order_id": 8472}`, `pay it`,
+		`{"order_id": "order-8472-retry"}`, `{}`,
+	} {
+		if res := f.call(tools, "pay_order", in); res.Status != "refused" || res.Next != settle.NextFixRequest {
+			t.Errorf("%s: %+v", in, res)
+		}
+	}
+	f.charges(0)
+}
+
 // What the model is told about the tools has no place for a key or an amount.
 func TestDefinitions(t *testing.T) {
 	var defs []struct {

@@ -3,7 +3,7 @@
 //
 //	go run ./worker
 //
-// It takes three orders, of which one is rolled back, and a return; then it runs
+// It takes three orders, of which one is rolled back, and two returns; then it runs
 // the worker against a provider that loses every other reply, and prints both
 // ledgers. The interesting part is in shop.go.
 package main
@@ -66,11 +66,12 @@ func run(ctx context.Context, file string) error {
 		s.place(ctx, "order-1", 1999, nil),
 		s.place(ctx, "order-3", 500, nil),
 		s.giveBack(ctx, "return-1", "order-1", 300),
+		s.giveBack(ctx, "return-2", "order-3", 500),
 	)
 	if err != nil {
 		return err
 	}
-	fmt.Println("Registered: two charges and a refund. order-2 was rolled back, and its charge with it.")
+	fmt.Println("Registered: two charges and two refunds. order-2 was rolled back, and its charge with it.")
 	fmt.Printf("The provider has seen %d requests.\n\n", len(provider.Requests()))
 
 	ctx, stop := context.WithCancel(ctx)
@@ -96,7 +97,7 @@ func run(ctx context.Context, file string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("  %-7s %-12s %-9s %s\n", r.Kind, r.Purpose, r.State, r.Terms.Amount)
+		fmt.Printf("  %-7s %-12s %-11s %s\n", r.Kind, r.Purpose, r.State, r.Terms.Amount)
 	}
 	fmt.Println("\nThe provider's ledger, after it lost every other reply:")
 	for _, o := range provider.Ledger() {
@@ -106,8 +107,8 @@ func run(ctx context.Context, file string) error {
 	if err := <-worker; err != nil {
 		return err
 	}
-	if n := len(provider.Ledger()); n != 3 {
-		return fmt.Errorf("%d entries in the provider's ledger, want 3", n)
+	if n := len(provider.Ledger()); n != 4 {
+		return fmt.Errorf("%d entries in the provider's ledger, want 4", n)
 	}
 	return nil
 }
