@@ -555,3 +555,37 @@ func TestRanksAndFates(t *testing.T) {
 	assert.True(t, Attempt{Fate: FateNotSent}.harmless() && Attempt{Fate: FateNotApplied}.harmless())
 	assert.False(t, Attempt{Fate: FateRefused}.harmless() || Attempt{Fate: FateApplied}.harmless() || Attempt{Fate: FateUnderway}.harmless())
 }
+
+// TestReversedByAPerson: a disputed effect of which the reply was lost. The person who
+// says that it was undone ends the operation; nobody is asked again, nothing is sent again.
+func TestReversedByAPerson(t *testing.T) {
+	r := operation(try(1, FateOpen))
+	r.apply(mismatched(eventOf(Applied, "A")))
+	r.State = r.compute(false)
+	require.Equal(t, StateReview, r.State)
+	r.Review = &Review{Reason: ReasonDisputed}
+	out, state := after(r, observed(SourcePerson, Reversed, "A"))
+	assert.Equal(t, StateFailed, state, "attempts: %+v", out.Attempts)
+	_, state = after(operation(running(1)), observed(SourcePerson, Reversed, "A"))
+	assert.Equal(t, StateUnknown, state, "a request that may still land is not closed by it")
+}
+
+// TestReferences_AnotherNameMovesNoCompensation: an effect without a name had its only
+// name filled in, and was undone under that. When a report names another reference, the
+// compensation still counts, or the effect could be undone twice (I9).
+func TestReferences_AnotherNameMovesNoCompensation(t *testing.T) {
+	r := operation(try(1, FateOpen))
+	r.apply(replyTo(1, Applied, "")) // no reference
+	r.apply(eventOf(Underway, "A"))  // its name
+	effect, found, _ := r.target(Undo{Operation: "op"})
+	require.True(t, found)
+	require.Equal(t, "A", effect.Ref)
+	r.Ledger = []Posting{{Operation: "undo", Ref: effect.Ref, Amount: asked.Amount, Status: PostingDone}}
+	require.Equal(t, StateCompensated, r.compute(false))
+	r.apply(eventOf(Underway, "B"))
+	assert.Equal(t, StateCompensated, r.compute(false))
+	effect, found, _ = r.target(Undo{Operation: "op"})
+	if found {
+		assert.True(t, effect.Left().Value.IsZero(), "%s left to undo a second time", effect.Left())
+	}
+}
