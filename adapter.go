@@ -2,7 +2,6 @@ package settle
 
 import (
 	"context"
-	"errors"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -259,5 +258,3 @@ type Observation[Res any] struct {
 	// RetryAfter is how long the provider asked to be left alone, with NotApplied.
 	RetryAfter time.Duration
 }
-
-var errNoKey = errors.New("the adapter never called Call.Key, although its contract says that keys are honoured")

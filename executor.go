@@ -22,6 +22,7 @@ type Executor[Req, Res any] struct {
 	numbers bool   // Req or Res may hold untyped numbers, which must not pass through float64
 	opts    ExecutorOptions[Req, Res]
 	rule    *hashRule
+	shape   *keyShape   // nil if the provider honours no keys
 	ignored atomic.Bool // the adapter gave a positive answer without asking for the key
 }
 
@@ -61,7 +62,8 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 	if a == nil || reflect.ValueOf(a).Kind() == reflect.Pointer && reflect.ValueOf(a).IsNil() {
 		return nil, bad("adapter", "nil")
 	}
-	if err := checkKind(kind); err != nil {
+	err := checkKind(kind)
+	if err != nil {
 		return nil, bad("kind", err.Error())
 	}
 	x := &Executor[Req, Res]{e: e, kindOf: kind, adapter: a}
@@ -80,7 +82,7 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 		return nil, bad(field, reason)
 	}
 	if x.promise.Keys.Window > 0 {
-		if _, err := deriveProviderKey(x.promise.Keys.MaxLen, x.promise.Keys.Alphabet, "probe"); err != nil {
+		if x.shape, err = newKeyShape(x.promise.Keys.MaxLen, x.promise.Keys.Alphabet); err != nil {
 			return nil, bad("Contract.Keys", err.Error())
 		}
 	}
@@ -91,7 +93,7 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 		x.opts.EscalateAfter = e.opts.EscalateAfter
 	}
 	if x.opts.Undoes != "" {
-		if err := checkKind(x.opts.Undoes); err != nil {
+		if err = checkKind(x.opts.Undoes); err != nil {
 			return nil, bad("Undoes", err.Error())
 		}
 	}
@@ -124,8 +126,17 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 	if err := ctx.Err(); err != nil {
 		return x.refused(&Error{Do: do, Kind: x.kindOf, Err: ErrPending, Cause: err})
 	}
-	d, err := x.draft(ctx, x.e.store, do, op)
+	d, err := x.begin(ctx, x.e.store, do, &op)
 	if err != nil {
+		return x.refused(err)
+	}
+	if r, ok, err := x.e.glance(ctx, x, d); ok {
+		if err != nil {
+			return x.refused(err)
+		}
+		return x.verdict(do, r, true)
+	}
+	if d, err = x.complete(d, op); err != nil {
 		return x.refused(err)
 	}
 	land, err := x.e.inFlight(ctx, d.flight(), func(ctx context.Context, fl *flight) (Record, bool, error) {

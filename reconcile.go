@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -165,7 +166,7 @@ type standing struct {
 }
 
 func (r *Record) facts(s situation) standing {
-	f := standing{mayExist: len(r.References) > 0 || r.Progress != nil}
+	f := standing{mayExist: r.Progress != nil || slices.ContainsFunc(r.References, func(x Reference) bool { return x.Rank != RankKnown })}
 	var first, opened time.Time // first attempt that may have left; first open one
 	for _, a := range r.Attempts {
 		if a.harmless() {
@@ -263,7 +264,7 @@ func (e *Engine) Reconcile(ctx context.Context, id string) (Record, error) {
 			return r, false, err
 		}
 		fl.saw(r)
-		r, err = e.pass(ctx, k, r, c, false)
+		r, err = e.pass(ctx, k, r, c, nil)
 		return r, false, err
 	})
 	return out.record, err
