@@ -589,3 +589,26 @@ func TestReferences_AnotherNameMovesNoCompensation(t *testing.T) {
 		assert.True(t, effect.Left().Value.IsZero(), "%s left to undo a second time", effect.Left())
 	}
 }
+
+// TestFork_SharesNothingThatMerging changes: a decision works on a fork, and when its write
+// loses a race the record that it was made from must be what the store said.
+func TestFork_SharesNothingThatMergingChanges(t *testing.T) {
+	rng := seeded(t)
+	for range 3000 {
+		r := operation(try(1, FateOpen), try(2, FateOpen), running(3))
+		r.Ledger = []Posting{{Operation: "undo", Ref: "A", Amount: asked.Amount, Status: PostingOpen}}
+		for range rng.IntN(4) {
+			r.apply(randomEvidence(rng, true))
+		}
+		before, fork := r.Clone(), r.fork()
+		require.Equal(t, before, fork)
+		for range 1 + rng.IntN(3) {
+			fork.apply(randomEvidence(rng, true))
+		}
+		fork.apply(observed(SourcePerson, NotApplied, ""))
+		fork.endOpen()
+		fork.addAttempt(t0, testGrace)
+		fork.Ledger[0].Status = PostingDone
+		require.Equal(t, before, *r)
+	}
+}
