@@ -71,9 +71,9 @@ func TestT28_WallClockSetBack(t *testing.T) {
 	assert.False(t, c.mayStart())
 }
 
-// TestClaim_RenewalsDoNotExtendTheStart: a request starts within the lease under which its attempt
+// TestI5_RenewalsDoNotExtendTheStart: a request starts within the lease under which its attempt
 // was committed; only a new commit moves the base, never a renewal or a grant.
-func TestClaim_RenewalsDoNotExtendTheStart(t *testing.T) {
+func TestI5_RenewalsDoNotExtendTheStart(t *testing.T) {
 	clock := &handClock{now: time.Now()}
 	c := heldClaim(clock, time.Second)
 	clock.pass(20 * time.Second)
@@ -84,9 +84,9 @@ func TestClaim_RenewalsDoNotExtendTheStart(t *testing.T) {
 	assert.True(t, c.mayStart())
 }
 
-// TestClaim_BoundsHold: whenever inside the round trip the store granted the claim, its time lies
+// TestI13_BoundsHold: whenever inside the round trip the store granted the claim, its time lies
 // between early and late, at every later moment (I13).
-func TestClaim_BoundsHold(t *testing.T) {
+func TestI13_BoundsHold(t *testing.T) {
 	rng := seeded(t)
 	for range 1000 {
 		clock := &handClock{now: time.Now()}

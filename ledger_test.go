@@ -13,8 +13,8 @@ func refundOf(amount Amount) *Record {
 	return &Record{ID: "refund", Kind: "refund", Undoes: Undo{Operation: "op", Ref: "A"}, Terms: Terms{Amount: amount}}
 }
 
-// TestTarget: only a confirmed effect can be undone, and one of several must be named (I8).
-func TestTarget(t *testing.T) {
+// TestI8_OnlyConfirmedEffectsAreTargets: only a confirmed effect can be undone, and one of several must be named (I8).
+func TestI8_OnlyConfirmedEffectsAreTargets(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		evs              []evidence
@@ -82,9 +82,9 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestReserve_UnderAnyMix: whatever lines a ledger has and however often one more is asked
+// TestI9_ReserveUnderAnyMix: whatever lines a ledger has and however often one more is asked
 // for, what holds or has the amount never exceeds the effect (I9).
-func TestReserve_UnderAnyMix(t *testing.T) {
+func TestI9_ReserveUnderAnyMix(t *testing.T) {
 	rng := seeded(t)
 	statuses := []PostingStatus{PostingWished, PostingOpen, PostingDone, PostingFreed, PostingUndone}
 	refused := 0

@@ -2,6 +2,7 @@ package settle
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +139,40 @@ func TestDecide_Golden(t *testing.T) {
 	})
 	t.Logf("%d points", points)
 	golden(t, "testdata/recovery/table.txt", tableHead(grid)+tree)
+}
+
+// onGrid checks one invariant on every point of the grid, and that the points where it could be broken were there.
+func onGrid(t *testing.T, id string, tempting func(s situation, d decision) bool) {
+	t.Helper()
+	n := 0
+	decisionTree(grid, func(p []int) string {
+		s := gridAt(p, Authoritative)
+		d := decide(s)
+		if tempting(s, d) {
+			n++
+		}
+		if problem := unsafe(s, d); strings.HasPrefix(problem, id) {
+			t.Fatalf("%s: %s at %s", d, problem, where(p))
+		}
+		return ""
+	})
+	require.Greater(t, n, 100, "the grid tempts nobody")
+}
+
+// TestI2_NothingForAnotherAccount: nothing is asked, sent or canceled for an account that is not ours.
+func TestI2_NothingForAnotherAccount(t *testing.T) {
+	onGrid(t, "I2", func(s situation, _ decision) bool { return !s.sameAccount })
+}
+
+// TestI6_InsideTheWindow: nothing that may have left is sent again before it is quiet, past the window, or
+// without keys.
+func TestI6_InsideTheWindow(t *testing.T) {
+	onGrid(t, "I6", func(s situation, d decision) bool { return d.do == actSend && s.record.mayHaveLeft() })
+}
+
+// TestI10_EveryDecisionHasATimeOrAPerson: whatever is decided about an unsettled operation.
+func TestI10_EveryDecisionHasATimeOrAPerson(t *testing.T) {
+	onGrid(t, "I10", func(_ situation, d decision) bool { return d.do == actWait || d.do == actReview })
 }
 
 func where(p []int) string {
