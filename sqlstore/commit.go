@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/settle-go/settle"
@@ -367,7 +366,7 @@ func put(ctx context.Context, q runner, id string, w *settle.Write, o *row, now 
 	}
 	e := &w.Entry
 	if _, err := q.exec(ctx, d.addEntry, n, r.Version, bytesOf(id), now, string(e.From), string(e.To), string(e.Fact), string(e.Source),
-		e.Attempt, string(e.Disposition), e.Ref, e.Code, e.Actor, e.Note, strings.Join(e.Alarms, "\n")); err != nil {
+		e.Attempt, string(e.Disposition), e.Ref, e.Code, e.Actor, e.Note, words(e.Alarms)); err != nil {
 		return r, failed("insert history", err)
 	}
 	// What is returned went through the stored form, so that it is what everybody

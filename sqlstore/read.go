@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -256,7 +257,9 @@ func (s *Store) entries(ctx context.Context, id string, after int64, limit int) 
 		}
 		e.Write, e.At = write, instant(at)
 		if alarms != "" {
-			e.Alarms = strings.Split(alarms, "\n")
+			if err := json.Unmarshal([]byte(alarms), &e.Alarms); err != nil {
+				return nil, failed("history", settle.ErrCorrupt)
+			}
 		}
 		out = append(out, e)
 	}
@@ -264,6 +267,15 @@ func (s *Store) entries(ctx context.Context, id string, after int64, limit int) 
 		return nil, failed("history", err)
 	}
 	return out, rows.Close()
+}
+
+// words is how a list of words is kept: a JSON array, empty for none.
+func words(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(list) // strings always encode
+	return string(text)
 }
 
 // sameNames reports whether r and old have the same names in columns.

@@ -56,7 +56,7 @@ CREATE TABLE settle_history (
   code        TEXT    NOT NULL,
   actor       TEXT    NOT NULL,
   note        TEXT    NOT NULL,
-  alarms      TEXT    NOT NULL,  -- one a line
+  alarms      TEXT    NOT NULL,  -- a JSON array of words; empty: none
   PRIMARY KEY (operation, seq)
 ) WITHOUT ROWID;
 
