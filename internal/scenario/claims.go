@@ -91,22 +91,10 @@ func I5(t *testing.T, open Open) {
 			p, done := l.slowHolder(promise, providertest.HangBefore(release.C))
 			id := l.Only().ID
 			token := l.Get(id).Token
-			var mu sync.Mutex
-			var wrote []settle.Write
-			p.Faults(func(c Call) Fault {
-				mu.Lock()
-				defer mu.Unlock()
-				switch {
-				case c.Op == OpRenew:
-					return Fault{Before: errBroken}
-				case c.Op == OpCommit && time.Since(l.Began) >= lease:
-					wrote = append(wrote, c.Change.Writes...)
-				}
-				return Fault{}
-			})
 			q := l.Start(&Setup{Promise: promise}).Work()
 			l.At(lease + 2*time.Second)
 			r := l.Get(id)
+			before := len(p.Applied())
 			if r.Token == token {
 				t.Fatalf("the claim was not taken over; %s", l.story(id))
 			}
@@ -114,12 +102,14 @@ func I5(t *testing.T, open Open) {
 			release.Open()
 			l.Want(l.Rest(id, 10*time.Minute), settle.StateSucceeded)
 			q.Stop()
-			mu.Lock()
-			defer mu.Unlock()
-			for _, w := range wrote {
-				if w.IfToken == token || w.Entry.Note == "attempt" || w.DueIn >= 0 {
+			after := p.Applied()[before:]
+			for _, c := range after {
+				if w := c.Writes[0]; w.Entry.Fact != settle.Applied || w.IfToken != "" || w.DueIn >= 0 {
 					t.Fatalf("the former holder writes %+v, due in %v (I5)", w.Entry, w.DueIn)
 				}
+			}
+			if len(after) != 1 {
+				t.Fatalf("the former holder writes %d times, want once: what it learned", len(after))
 			}
 			lost := slices.ContainsFunc(p.notices.all(), func(n settle.Notice) bool { return n.Event == settle.EventClaimLost })
 			if !lost {

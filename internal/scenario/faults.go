@@ -62,6 +62,7 @@ type faults struct {
 	n    int
 	dead bool
 	hits int
+	done []settle.Change // commits that were applied
 }
 
 func (f *faults) next(c *Call) (Fault, bool) {
@@ -171,7 +172,15 @@ func (s *store) Get(ctx context.Context, by settle.Index) (settle.Record, error)
 }
 
 func (s *store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, error) {
-	return through(ctx, s.f, Call{Op: OpCommit, Change: &c}, func() ([]settle.Record, error) { return s.inner.Commit(ctx, c) })
+	return through(ctx, s.f, Call{Op: OpCommit, Change: &c}, func() ([]settle.Record, error) {
+		recs, err := s.inner.Commit(ctx, c)
+		if err == nil {
+			s.f.mu.Lock()
+			defer s.f.mu.Unlock()
+			s.f.done = append(s.f.done, c)
+		}
+		return recs, err
+	})
 }
 
 func (s *store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, error) {

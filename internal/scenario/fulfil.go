@@ -153,6 +153,7 @@ func I11(t *testing.T, open Open) {
 	t.Run("a process without the hook", func(t *testing.T) {
 		Play(t, open, nil, func(t *testing.T, l *Lab) {
 			l.Provider.Script(providertest.DropReply())
+			l.Provider.ScriptLookup(providertest.Empty())
 			s := l.shipping("", 0, Fault{})
 			out, err := s.p.Charge.Execute(l.Ctx, Order())
 			l.wantErr(err, settle.ErrUnknown)

@@ -21,6 +21,7 @@ func I12(t *testing.T, open Open) {
 		l.Provider.Script(providertest.InFlight(), providertest.InFlight())
 		q := l.Start(&Setup{Promise: promise}).Work()
 		l.wantErr(<-done, settle.ErrPending)
+		l.At(lease + 2*time.Second)
 		release.Open()
 		l.Elapse(time.Second)
 		l.Until(id, 10*time.Minute, func(r settle.Record) bool { return r.Progress != nil && r.Progress.FromLookup })

@@ -210,6 +210,16 @@ func (p *Process) Hits() int {
 	return p.f.hits
 }
 
+// Notices lists what this process has told its observer, in order.
+func (p *Process) Notices() []settle.Notice { return p.notices.all() }
+
+// Applied lists the changes that this process has committed.
+func (p *Process) Applied() []settle.Change {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	return slices.Clone(p.f.done)
+}
+
 // Alarms lists the alarms that this process has raised, in order.
 func (p *Process) Alarms() []string {
 	var out []string

@@ -198,6 +198,7 @@ func I16(t *testing.T, open Open) {
 			})
 		})
 	}
+	// Two that hand on words which are not settle's own.
 	t.Run("a refusal that quotes", func(t *testing.T) {
 		Play(t, open, nil, func(t *testing.T, l *Lab) {
 			w := &tape{t: l.T}
@@ -208,9 +209,19 @@ func I16(t *testing.T, open Open) {
 			_, err := p.Charge.Execute(l.Ctx, Order())
 			l.wantErr(err, settle.ErrRefused)
 			l.wantErr(err, leak) // reachable, and not in the text
-			// errors.Unwrap does not follow the several causes of one error, so only its own text counts.
 			w.err(err)
-			w.count++
+			w.count++ // a refusal makes no notice
+			w.check()
+		})
+	})
+	t.Run("a store that quotes", func(t *testing.T) {
+		Play(t, open, nil, func(t *testing.T, l *Lab) {
+			w := &tape{t: l.T}
+			p := l.Start(&Setup{Options: settle.Options{Observer: w}, Plan: Always(OpCommit, Fault{Before: leak})})
+			_, err := p.Charge.Execute(l.Ctx, Order())
+			l.wantErr(err, settle.ErrStore)
+			l.wantErr(err, leak)
+			w.err(err)
 			w.check()
 		})
 	})

@@ -280,30 +280,38 @@ func t15(t *testing.T, open Open) {
 func t28(t *testing.T, open Open) {
 	t.Run("the reply to the creating commit takes nearly the lease", func(t *testing.T) {
 		for _, took := range []time.Duration{25 * time.Second, 28 * time.Second, 35 * time.Second} {
-			t.Run(took.String(), func(t *testing.T) {
-				po := &providertest.Options{KeyWindow: 24 * time.Hour, Concurrent: providertest.ConcurrentUnsafe}
-				Play(t, open, po, func(t *testing.T, l *Lab) {
-					promise := l.contract(noLookup)
-					p := l.Start(&Setup{
-						Promise: promise, Options: settle.Options{StoreTimeout: time.Minute}, Plan: Nth(OpCommit, 1, Fault{DelayReply: took}),
-					})
-					q := l.Start(&Setup{Promise: promise}).Work()
-					_, err := p.Charge.Execute(l.Ctx, Order())
-					id := l.Only().ID
-					if took < 27*time.Second {
-						l.noErr(err)
-					} else {
-						l.wantErr(err, settle.ErrPending)
-						l.Want(l.Rest(id, 5*time.Minute), settle.StateSucceeded)
+			for _, keys := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%v, keys %v", took, keys), func(t *testing.T) {
+					po := &providertest.Options{KeyWindow: 24 * time.Hour, Concurrent: providertest.ConcurrentUnsafe}
+					if !keys {
+						po.KeyWindow = 0
 					}
-					q.Stop()
-					for i, r := range l.Requests(1) {
-						if at := r.At.Sub(l.Began); i == 0 && at > 27*time.Second && at < lease {
+					Play(t, open, po, func(t *testing.T, l *Lab) {
+						promise := l.contract(noLookup)
+						p := l.Start(&Setup{
+							Promise: promise, Options: settle.Options{StoreTimeout: time.Minute}, Plan: Nth(OpCommit, 1, Fault{DelayReply: took}),
+						})
+						q := l.Start(&Setup{Promise: promise}).Work()
+						_, err := p.Charge.Execute(l.Ctx, Order())
+						id := l.Only().ID
+						if took < 27*time.Second {
+							l.noErr(err)
+						} else {
+							// Its attempt was never sent, and it is there to say so: no quiet, no key and no
+							// person are needed before the next.
+							l.wantErr(err, settle.ErrPending)
+							l.Want(l.Rest(id, 5*time.Minute), settle.StateSucceeded)
+							if r := l.Get(id); r.Attempts[0].Fate != settle.FateNotSent {
+								t.Errorf("attempt 1 is %q, want not sent; %s", r.Attempts[0].Fate, l.story(id))
+							}
+						}
+						q.Stop()
+						if at := l.Requests(1)[0].At.Sub(l.Began); at > 27*time.Second && at < lease {
 							t.Fatalf("sent at %v, when the lease was as good as over", at)
 						}
-					}
+					})
 				})
-			})
+			}
 		}
 	})
 	t.Run("the reply to the claim takes nearly the lease", func(t *testing.T) {
