@@ -38,12 +38,15 @@ func t22(t *testing.T, open Open) {
 				if again.ID != wish.ID {
 					t.Fatal("the same wish is stored twice")
 				}
+				// The wish holds its amount (I9).
+				_, err = worker.Refund.Compensate(l.Ctx, settle.Effect{Operation: id}, "again", Refund{})
+				l.wantErr(err, settle.ErrExceeds)
 				l.Elapse(5 * time.Second)
 				l.Requests(1) // nothing is undone yet (I8)
 				release.Open()
 				err = <-done
 				if happened {
-					l.noErr(err)
+					l.wantErr(err, settle.ErrCompensated) // confirmed, and being undone: not to be fulfilled
 					r := l.Rest(wish.ID, 5*time.Minute)
 					l.Want(r, settle.StateSucceeded)
 					l.Want(l.Get(id), settle.StateCompensated)
