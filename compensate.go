@@ -135,7 +135,7 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 	if now.IsZero() {
 		now = parent.AsOf
 	}
-	pn := parent.Clone()
+	pn := parent.fork()
 	i := slices.IndexFunc(pn.Ledger, func(p Posting) bool { return p.Operation == next.ID })
 	if i < 0 {
 		p, err := reserve(effect, next)
@@ -225,7 +225,7 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 		if err != nil {
 			return nil, err
 		}
-		cn := child.Clone()
+		cn := child.fork()
 		ed := &edit{now: now, dueIn: Keep, entry: Entry{Source: SourceWorker, Note: "parent_failed"}}
 		switch {
 		case start && p.Status == PostingFreed && child.Withdrawn != WithdrawnParent:

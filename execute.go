@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -26,8 +27,29 @@ func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (Rec
 		return r, false, nil
 	}
 	fl.saw(r)
-	r, err = e.pass(ctx, k, r, c, true)
+	r, err = e.pass(ctx, k, r, c, d.read)
 	return r, false, err
+}
+
+// glance answers a replay with one read, where a read costs no round trip: ok if the
+// operation is settled, or the call is refused because of what is stored. Everything
+// else goes the long way, which finds out again.
+func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r Record, ok bool, err error) {
+	if !e.local || d.record.Replaces != "" {
+		return r, false, nil
+	}
+	e.mu.Lock()
+	draining := e.draining
+	e.mu.Unlock()
+	if draining {
+		return r, true, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrDraining}
+	}
+	r, err = e.get(ctx, ByIntent(d.record.Scope, d.record.Kind, d.record.Subject, d.record.Purpose))
+	if err != nil || !r.State.Settled() {
+		return r, false, nil //nolint:nilerr // the long way says what is wrong
+	}
+	r, _, err = e.meet(ctx, e.store, k, d, r, Index{})
+	return r, true, err
 }
 
 // registerOnly stores without claiming.
@@ -60,7 +82,7 @@ func (e *Engine) resume(ctx context.Context, fl *flight, k kind, r Record) (Reco
 		return r, true, err
 	}
 	fl.saw(r)
-	r, err = e.pass(ctx, k, r, c, false)
+	r, err = e.pass(ctx, k, r, c, nil)
 	return r, r.lastAttempt() == sent, err
 }
 
@@ -195,7 +217,7 @@ func (e *Engine) before(ctx context.Context, on committer, d *draft, checked *bo
 
 // birth builds the creating write.
 func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim) {
-	r := d.record.Clone()
+	r := d.record.fork()
 	r.ID = newID()
 	ed := &edit{create: true, entry: Entry{Source: SourceCaller, Note: "registered"}}
 	if r.Approval != nil {
@@ -235,7 +257,10 @@ func (e *Engine) meet(ctx context.Context, on committer, k kind, d *draft, cur R
 	case d.givenKey && cur.Key != mine.Key:
 		return Record{}, false, d.conflict(&cur, "Key", "the intent is known under another key")
 	}
-	ok, err := k.covers(cur.Fingerprint, mine.Request)
+	ok := cur.Fingerprint.Sum == mine.Fingerprint.Sum
+	if cur.Fingerprint.Rule != mine.Fingerprint.Rule || !slices.Equal(cur.Fingerprint.Volatile, mine.Fingerprint.Volatile) {
+		ok, err = k.covers(cur.Fingerprint, mine.Request) // by the rule of the record, not today's
+	}
 	if err != nil || !ok {
 		return Record{}, false, &Error{
 			Do: d.do, Kind: mine.Kind, ID: cur.ID, State: cur.State, Err: ErrMismatch, Fields: differing(&cur, d), Cause: err,
@@ -270,7 +295,7 @@ func (e *Engine) replace(k kind, d *draft, cur *Record) error {
 		return d.conflict(cur, "Replaces", "it did not fail")
 	}
 	d.finish(cur.Generation + 1)
-	next := cur.Clone()
+	next := cur.fork()
 	next.ReplacedBy = "pending" // create puts the id in; conclude only asks whether there is one
 	ed := &edit{now: cur.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "replaced"}}
 	w, _ := e.conclude(k, cur, &next, ed, false)

@@ -126,8 +126,17 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 	if err := ctx.Err(); err != nil {
 		return x.refused(&Error{Do: do, Kind: x.kindOf, Err: ErrPending, Cause: err})
 	}
-	d, err := x.draft(ctx, x.e.store, do, op)
+	d, err := x.begin(ctx, x.e.store, do, &op)
 	if err != nil {
+		return x.refused(err)
+	}
+	if r, ok, err := x.e.glance(ctx, x, d); ok {
+		if err != nil {
+			return x.refused(err)
+		}
+		return x.verdict(do, r, true)
+	}
+	if d, err = x.complete(d, op); err != nil {
 		return x.refused(err)
 	}
 	land, err := x.e.inFlight(ctx, d.flight(), func(ctx context.Context, fl *flight) (Record, bool, error) {

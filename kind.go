@@ -56,10 +56,15 @@ func (x *Executor[Req, Res]) deriveTerms(r *Record, undo Effect) (Terms, error) 
 	return x.terms(op)
 }
 
-func (x *Executor[Req, Res]) makeCall(r *Record, undo Effect, attempt int) (*Call[Req], error) {
-	op, err := x.stored(r, undo)
-	if err != nil {
-		return nil, err
+// makeCall builds a call from the record. read is its request if this very call has
+// read it back from its stored form already, else nil.
+func (x *Executor[Req, Res]) makeCall(r *Record, undo Effect, attempt int, read any) (*Call[Req], error) {
+	op, ok := read.(Operation[Req])
+	if !ok {
+		var err error
+		if op, err = x.stored(r, undo); err != nil {
+			return nil, err
+		}
 	}
 	c := &Call[Req]{
 		ID: r.ID, Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, Request: op.Request, Terms: r.Terms.clone(),
@@ -79,9 +84,9 @@ func (r *Record) knownRef() string {
 	return best.Ref
 }
 
-func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect, attempt int) (rep reply, err error) {
+func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect, attempt int, read any) (rep reply, err error) {
 	defer contain(&err)
-	c, err := x.makeCall(r, undo, attempt)
+	c, err := x.makeCall(r, undo, attempt, read)
 	if err != nil {
 		return reply{ev: evidence{fact: NotSent, code: "unreadable_request"}}, nil //nolint:nilerr // nothing left: that is a fact
 	}
@@ -94,7 +99,7 @@ func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect,
 
 func (x *Executor[Req, Res]) lookup(ctx context.Context, r *Record, undo Effect) (rep reply, err error) {
 	defer contain(&err)
-	c, err := x.makeCall(r, undo, 0)
+	c, err := x.makeCall(r, undo, 0, nil)
 	if err != nil {
 		return reply{}, err
 	}

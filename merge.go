@@ -72,7 +72,7 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 	var hookErr *HookError
 	const rounds = 64 // each lost round means that somebody else's write was stored
 	for range rounds {
-		next := cur.Clone()
+		next := cur.fork()
 		ed, err := decide(&next)
 		if errors.Is(err, errStop) {
 			return cur, nil

@@ -264,7 +264,7 @@ func (e *Engine) Reconcile(ctx context.Context, id string) (Record, error) {
 			return r, false, err
 		}
 		fl.saw(r)
-		r, err = e.pass(ctx, k, r, c, false)
+		r, err = e.pass(ctx, k, r, c, nil)
 		return r, false, err
 	})
 	return out.record, err

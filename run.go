@@ -123,7 +123,7 @@ func (e *Engine) workClaimed(ctx context.Context, r Record, c *claim) {
 	var err error
 	switch {
 	case !r.State.Settled():
-		_, err = e.pass(ctx, k, r, c, false)
+		_, err = e.pass(ctx, k, r, c, nil)
 	case r.Wake:
 		err = e.lookAgain(ctx, k, r, c)
 	default:

@@ -76,6 +76,14 @@ type Store interface {
 	History(ctx context.Context, id string, after int64, limit int) ([]Entry, error)
 }
 
+// Local is an optional interface of a Store whose reads cost no round trip and whose
+// calls wait for nothing but a lock that the store bounds itself: one in memory, or a
+// file. Execute then looks before it writes, and passes contexts without a deadline. It
+// makes replays cheaper and nothing safer.
+type Local interface {
+	LocalReads() bool
+}
+
 // Tx is a store inside a transaction of the application: what it writes commits
 // with that transaction or not at all. A Tx is only good until its transaction ends.
 type Tx interface {
@@ -164,13 +172,16 @@ func ByRef(account, kind, ref string) Index {
 	return Index{Name: IndexRef, Parts: [4]string{account, kind, ref}}
 }
 
-// Names lists the names that r has: its id; key and intent until it is
-// replaced; its hold until that is released; the references it owns.
+// Names lists the names that r has: its id; its key, if the application gave one,
+// and its intent until it is replaced; its hold until that is released; the references it owns.
 func (r *Record) Names() []Index {
 	out := make([]Index, 0, 4)
 	out = append(out, ByID(r.ID))
 	if r.ReplacedBy == "" {
-		out = append(out, ByKey(r.Scope, r.Kind, r.Key), ByIntent(r.Scope, r.Kind, r.Subject, r.Purpose))
+		if r.Key != "" {
+			out = append(out, ByKey(r.Scope, r.Kind, r.Key))
+		}
+		out = append(out, ByIntent(r.Scope, r.Kind, r.Subject, r.Purpose))
 	}
 	if h := r.HeldName(); h != "" {
 		out = append(out, ByHold(r.Scope, h))

@@ -72,6 +72,9 @@ func New(opts *Options) *Store {
 	return s
 }
 
+// LocalReads implements settle.Local.
+func (s *Store) LocalReads() bool { return true }
+
 // Get implements [settle.Store].
 func (s *Store) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
 	rec, now, err := s.get(ctx, by)
