@@ -192,6 +192,47 @@ func I8(t *testing.T, open Open) {
 			l.Requests(1)
 		})
 	})
+	t.Run("the same call again is the same compensation", func(t *testing.T) {
+		for _, c := range []struct {
+			name string
+			step providertest.Step
+			err  error
+		}{
+			{"done", providertest.OK(), nil},
+			{"underway", providertest.Processing(), settle.ErrProcessing},
+			{"unknown", providertest.DropRequest(), settle.ErrPending},
+			{"declined", providertest.Decline("too_late"), settle.ErrFailed},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				Play(t, open, nil, func(t *testing.T, l *Lab) {
+					p := l.Start(nil)
+					out, err := p.Charge.Execute(l.Ctx, Order())
+					l.noErr(err)
+					l.Provider.Script(c.step)
+					var id string
+					for i := range 3 {
+						back, err := p.Refund.Compensate(l.Ctx, settle.Effect{Operation: out.ID}, "returned", Refund{})
+						if !errors.Is(err, c.err) {
+							t.Fatalf("call %d: error %v, want %v", i+1, err, c.err)
+						}
+						if id == "" {
+							id = back.ID
+						}
+						if back.ID != id || back.Replayed != (i > 0) {
+							t.Fatalf("call %d: %v, replayed %v; want the first, %s", i+1, back, back.Replayed, id)
+						}
+						rec, err := l.Start(nil).Refund.Register(l.Ctx, settle.Operation[Refund]{Undoes: settle.Effect{Operation: out.ID}, Purpose: "returned"})
+						if err != nil || rec.ID != id {
+							t.Fatalf("call %d: Register: %v %v", i+1, rec, err)
+						}
+					}
+					_, err = p.Refund.Compensate(l.Ctx, settle.Effect{Operation: out.ID}, "returned", Refund{Amount: 5, Currency: "EUR"})
+					l.wantErr(err, settle.ErrMismatch)
+					l.Requests(2)
+				})
+			})
+		}
+	})
 	t.Run("itself at most once", func(t *testing.T) {
 		for _, step := range []providertest.Step{providertest.DropReply(), providertest.DropRequest(), providertest.StatusAfter(500, "internal"), providertest.RateLimit(time.Second)} {
 			t.Run(step.String(), func(t *testing.T) {

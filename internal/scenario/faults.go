@@ -206,6 +206,12 @@ func (s *store) History(ctx context.Context, id string, after int64, limit int) 
 	return through(ctx, s.f, Call{Op: OpHistory}, func() ([]settle.Entry, error) { return s.inner.History(ctx, id, after, limit) })
 }
 
+// LocalReads passes on what the store says about its reads.
+func (s *store) LocalReads() bool {
+	l, ok := s.inner.(interface{ LocalReads() bool })
+	return ok && l.LocalReads()
+}
+
 // api is the provider seen from one process.
 type api struct {
 	inner providertest.API

@@ -338,12 +338,11 @@ func t28(t *testing.T, open Open) {
 		Play(t, open, po, func(t *testing.T, l *Lab) {
 			promise := l.contract(noLookup)
 			clock := l.machine(0)
-			var p *Process
-			p = l.Start(&Setup{
+			p := l.Start(&Setup{
 				Promise: promise, Options: settle.Options{StoreTimeout: 5 * time.Minute, Clock: clock},
 				Plan: func(c Call) Fault {
 					switch {
-					case c.Op == OpCommit && c.N <= 2:
+					case c.Op == OpCommit && clock.slept() == 0:
 						return Fault{Then: func() { clock.suspend(time.Minute) }}
 					case c.Op == OpRenew:
 						return Fault{Before: errBroken} // its timers slept, too
