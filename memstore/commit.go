@@ -71,8 +71,8 @@ func call(ctx context.Context, hook func(context.Context, settle.Tx) error, t *t
 // InTx runs fn in a transaction of the application: what it writes through the
 // Tx commits together when fn returns nil, else nothing does. It stands in for a
 // database's transaction in tests of what registers operations that way. Other
-// callers of the store wait, or give up with their context, until fn returns; fn
-// must not call the store itself.
+// callers of the store wait until fn returns, or give up with their context, or
+// after five seconds with settle.ErrUncommitted, as fn itself does if it calls the store.
 func (s *Store) InTx(ctx context.Context, fn func(settle.Tx) error) error {
 	if err := s.lock(ctx); err != nil {
 		return err

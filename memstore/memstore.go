@@ -72,7 +72,7 @@ func New(opts *Options) *Store {
 	return s
 }
 
-// LocalReads implements settle.Local.
+// LocalReads implements [settle.Local].
 func (s *Store) LocalReads() bool { return true }
 
 // Get implements [settle.Store].
@@ -247,8 +247,14 @@ func (s *Store) History(ctx context.Context, id string, after int64, limit int) 
 	return out, nil
 }
 
-// lock takes s.mu when no transaction is open, or gives up with ctx (S5).
+// lockWait bounds how long a call waits for an open hook or transaction, perhaps
+// its own caller's.
+const lockWait = 5 * time.Second
+
+// lock takes s.mu when no transaction is open, or gives up with ctx (S5), or
+// with ErrUncommitted.
 func (s *Store) lock(ctx context.Context) error {
+	var late <-chan time.Time
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -259,9 +265,16 @@ func (s *Store) lock(ctx context.Context) error {
 			return nil
 		}
 		s.mu.Unlock()
+		if late == nil {
+			timer := time.NewTimer(lockWait)
+			defer timer.Stop()
+			late = timer.C
+		}
 		select {
 		case <-busy:
 		case <-ctx.Done():
+		case <-late:
+			return settle.ErrUncommitted
 		}
 	}
 }

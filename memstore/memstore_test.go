@@ -23,6 +23,21 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+type coarse struct{}
+
+func (coarse) Now() time.Time { return time.Now().Truncate(15 * time.Millisecond) }
+
+// TestConformanceOnACoarseClock shows that the suite does not need a clock that
+// tells two calls apart.
+func TestConformanceOnACoarseClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: every case that waits for the clock waits longer")
+	}
+	storetest.Run(t, storetest.Harness{
+		Open: func(testing.TB) settle.Store { return New(&Options{Clock: coarse{}}) },
+	})
+}
+
 func begin(t testing.TB, s settle.Store) (settle.Tx, func() error, func() error) {
 	m := s.(*Store)
 	if err := m.lock(t.Context()); err != nil {
@@ -186,7 +201,8 @@ func TestTxRefusal(t *testing.T) {
 }
 
 // TestWaitingForAHook: callers wait for a hook no longer than their context
-// (S5), also in a synctest bubble, where a hook that sleeps takes no time.
+// (S5) and no longer than a lock may be waited for, also in a synctest bubble,
+// where a hook that sleeps takes no time.
 func TestWaitingForAHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(nil)
@@ -203,6 +219,10 @@ func TestWaitingForAHook(t *testing.T) {
 		if _, err := s.Get(ctx, settle.ByID(record(1).ID)); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Errorf("got error %v after %v, want the context's after a second", err, time.Since(start))
 		}
+		if _, err := s.Get(t.Context(), settle.ByID(record(1).ID)); !errors.Is(err, settle.ErrUncommitted) || time.Since(start) != time.Second+lockWait {
+			t.Errorf("got error %v after %v, want ErrUncommitted after a second and %v", err, time.Since(start), lockWait)
+		}
+		time.Sleep(time.Minute - lockWait - 2*time.Second)
 		if _, err := s.Get(t.Context(), settle.ByID(record(1).ID)); err != nil || time.Since(start) != time.Minute {
 			t.Errorf("got error %v after %v, want the record after a minute", err, time.Since(start))
 		}

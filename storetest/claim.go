@@ -215,8 +215,7 @@ func renewedIsKept(t tester, e *env) {
 		if err != nil {
 			t.Fatalf("Renew by the holder failed: %v", err)
 		}
-		for e.read(t, r.ID).AsOf.Before(got[0].Due) && t.Context().Err() == nil {
-		}
+		e.until(t, r.ID, func(now settle.Record) bool { return !now.AsOf.Before(got[0].Due) })
 		if again := e.claim(t, time.Hour, 10); len(again) != 0 {
 			t.Errorf("the renewed record was handed out when its first lease would have ended")
 		}

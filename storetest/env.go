@@ -238,18 +238,46 @@ func (e *env) refused(t tester, c settle.Change, index settle.Index, id string) 
 // untilDue polls the store until its own clock has passed the record's Due.
 func (e *env) untilDue(t tester, id string) settle.Record {
 	t.Helper()
-	for {
-		r := e.read(t, id)
+	return e.until(t, id, func(r settle.Record) bool {
 		if r.Due.IsZero() {
 			t.Fatalf("record %s has no Due", id)
 		}
-		if !r.Due.After(r.AsOf) {
+		return !r.Due.After(r.AsOf)
+	})
+}
+
+// until polls a record until it, or the store's clock, is as awaited.
+func (e *env) until(t tester, id string, done func(r settle.Record) bool) settle.Record {
+	t.Helper()
+	moved, last := time.Now(), time.Time{}
+	for {
+		r := e.read(t, id)
+		if done(r) {
 			return r
 		}
-		if t.Context().Err() != nil {
-			t.Fatalf("the store's clock did not pass %v", r.Due)
+		if !r.AsOf.Equal(last) {
+			moved, last = time.Now(), r.AsOf
+		}
+		if time.Since(moved) > standstill || t.Context().Err() != nil {
+			t.Fatalf("the store's clock does not move on from %v", last)
 		}
 		runtime.Gosched()
+	}
+}
+
+// within runs f in a goroutine, reports what it found wrong, and gives up waiting
+// for it when the case's time is over: f calls under a context that ends long before.
+func within(t tester, f func() string) {
+	t.Helper()
+	done := make(chan string, 1)
+	go func() { done <- f() }()
+	select {
+	case wrong := <-done:
+		if wrong != "" {
+			t.Errorf("%s", wrong)
+		}
+	case <-t.Context().Done():
+		t.Errorf("a call did not return when its context was done")
 	}
 }
 

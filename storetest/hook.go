@@ -212,17 +212,15 @@ func hookUnseen(t tester, e *env) {
 		// A store may answer with what was there before, or let others wait.
 		look, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
+		within(t, func() string {
 			if got, err := e.store.Get(look, settle.ByID(r.ID)); err == nil && got.Version != r.Version {
-				t.Errorf("another reader sees version %d while the hook runs", got.Version)
+				return "another reader sees the updated record while the hook runs"
 			}
 			if _, err := e.store.Get(look, keyOf(&fresh)); err == nil {
-				t.Errorf("another reader sees the created record while the hook runs")
+				return "another reader sees the created record while the hook runs"
 			}
-		}()
-		<-done
+			return ""
+		})
 		return nil
 	}, update(next), create(fresh)))
 	e.owns(t, keyOf(&fresh), fresh.ID)

@@ -98,15 +98,9 @@ func listOverdue(t tester, e *env) {
 	a := e.due(t, 0)
 	settled := e.due(t, 0)
 	e.commit(t, dueIn(update(settled), settle.Never))
-	for {
-		r := e.read(t, a.ID)
-		if r.AsOf.Sub(r.Due) > 10*time.Microsecond && r.AsOf.Sub(leased.Due) > 10*time.Microsecond {
-			break
-		}
-		if t.Context().Err() != nil {
-			t.Fatalf("the store's clock did not pass %v", r.Due)
-		}
-	}
+	e.until(t, a.ID, func(r settle.Record) bool {
+		return r.AsOf.Sub(r.Due) > 10*time.Microsecond && r.AsOf.Sub(leased.Due) > 10*time.Microsecond
+	})
 	e.lists(t, settle.Query{Overdue: time.Microsecond}, a.ID, leased.ID)
 	e.lists(t, settle.Query{Overdue: time.Microsecond, Scope: "tenant-2"})
 	e.lists(t, settle.Query{Overdue: time.Microsecond, After: leased.ID}, a.ID)

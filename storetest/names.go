@@ -13,6 +13,7 @@ func nameCases() []testCase {
 		{clause: "S2", name: "part_boundaries", proves: `("a","bc") and ("ab","c") are two names`, run: partBoundaries},
 		{clause: "S2", name: "kinds_of_name", proves: "an id, a key, an intent, a hold and a reference of the same text are five names", run: kindsOfName},
 		{clause: "S2", name: "same_name_elsewhere", proves: "the same key, intent, hold or reference in another scope, kind or account is another name", run: sameNameElsewhere},
+		{clause: "S10", name: "no_key", proves: "records without a key of the application's are not in each other's way, nor found by an empty key", run: noKey},
 		{clause: "S10", name: "replaced", proves: "a replaced record has lost key and intent, and keeps id and references", run: replaced},
 		{clause: "S10", name: "hold_released", proves: "a released hold is nobody's and can be taken by another record", run: holdReleased},
 		{clause: "S23", name: "hold_not_retaken", proves: "a hold that another took meanwhile cannot be taken again", run: holdNotRetaken},
@@ -197,6 +198,20 @@ func sameNameElsewhere(t tester, e *env) {
 		},
 		func(r *settle.Record) { r.Kind, r.References = "refund", []settle.Reference{{Ref: "pi_1"}} },
 	)
+}
+
+func noKey(t tester, e *env) {
+	unkeyed := func(r *settle.Record) { r.Key = "" }
+	a, b := e.create(t, unkeyed), e.create(t, unkeyed)
+	e.none(t, settle.ByKey(scope, kind, ""))
+	e.owns(t, intentOf(&a), a.ID)
+	e.owns(t, intentOf(&b), b.ID)
+	// The intent stands in for the key.
+	again := e.record(func(r *settle.Record) { r.Key, r.Subject = "", a.Subject })
+	e.refused(t, e.change(create(again)), intentOf(&a), a.ID)
+	a.Code = "updated"
+	now := e.commit(t, update(a))[0]
+	same(t, "the updated record", e.get(t, intentOf(&a)), now)
 }
 
 func replaced(t tester, e *env) {

@@ -171,10 +171,10 @@ func lostUpdateOn(t tester, e *env, handles []settle.Store) {
 				mu.Unlock()
 				r = got[0]
 				n++
-			case errors.As(err, &c):
+			case errors.As(err, &c) && c.Existing.Version > r.Version:
 				r = c.Existing
 			default:
-				t.Errorf("a writer failed: %v", err)
+				t.Errorf("a writer of version %d failed, or was shown no later one: %v", r.Version, err)
 				return
 			}
 		}
@@ -210,12 +210,17 @@ func claimStormOn(t tester, e *env, handles []settle.Store) {
 	silent := map[string]bool{}   // tokens of claims that ended in an error: they may have got rows (S6)
 	parallel(crowd/2, func(i int) {
 		s := handles[i%len(handles)]
-		for t.Context().Err() == nil {
+		// A claim may come back empty because others are at work on the rest; one
+		// that does so again and again was the last.
+		for empty := 0; empty < 50 && t.Context().Err() == nil; empty++ {
 			token := e.uuid()
 			got, err := s.Claim(t.Context(), settle.Claim{Kinds: []string{kind}, Token: token, Lease: time.Hour, Limit: 3})
 			mu.Lock()
 			if err != nil {
 				silent[token] = true
+			}
+			if err != nil || len(got) > 0 {
+				empty = 0
 			}
 			if len(got) > 3 {
 				t.Errorf("a claim with limit 3 handed out %d records", len(got))
@@ -229,11 +234,7 @@ func claimStormOn(t tester, e *env, handles []settle.Store) {
 				}
 				holder[r.ID] = token
 			}
-			done := len(holder) == rows || len(silent) > 0 && len(got) == 0 && err == nil
 			mu.Unlock()
-			if done {
-				return
-			}
 			runtime.Gosched()
 		}
 	})
@@ -292,11 +293,16 @@ func swaps(t tester, e *env) {
 			}
 			gone, next := e.replace(old)
 			_, err = persist(t.Context(), e.store, e.change(update(gone), create(next)))
-			if err == nil {
+			now, again := e.store.Get(t.Context(), keyOf(&base))
+			switch {
+			case err == nil:
 				n++
 				done.Add(1)
-			} else if !errors.Is(err, settle.ErrConflict) {
+			case !errors.Is(err, settle.ErrConflict):
 				t.Errorf("got error %v, want a *ConflictError", err)
+				return
+			case again == nil && now.ID == old.ID:
+				t.Errorf("a swap was refused though nobody else made one: %v", err)
 				return
 			}
 		}

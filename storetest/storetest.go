@@ -122,8 +122,12 @@ func (c *testCase) reason(h Harness) string {
 	return h.Skip[c.id()]
 }
 
-// patience bounds a case, so that a store that blocks fails instead of hanging.
-const patience = 2 * time.Minute
+// patience bounds a case, so that a store that blocks fails instead of hanging;
+// standstill is how long the store's clock may show one and the same time.
+var (
+	patience   = time.Minute
+	standstill = 10 * time.Second
+)
 
 // check runs c on a fresh store.
 func (c *testCase) check(t tester, e *env) {

@@ -14,6 +14,7 @@ func txCases() []testCase {
 		{clause: "Tx", name: "rollback", proves: "what was written through a Tx is gone when its transaction rolled back", run: txRollback, needs: needsBegin},
 		{clause: "Tx", name: "own_writes", proves: "a Tx sees its own writes, and later changes build on earlier ones", run: txOwnWrites, needs: needsBegin},
 		{clause: "Tx", name: "conflict", proves: "a conflict inside a transaction is told like outside", run: txConflict, needs: needsBegin},
+		{clause: "Tx", name: "refused_change", proves: "a refused change leaves nothing in a transaction that commits all the same", run: txGoesOn, needs: needsBegin},
 		{clause: "Tx", name: "again", proves: "a change that committed in a transaction is known by its id afterwards", run: txAgain, needs: needsBegin},
 		{clause: "Tx", name: "unseen_by_others", proves: "nobody sees what is not committed", run: txUnseen, needs: needsBegin},
 		{clause: "Tx", name: "no_hook", proves: "a change with a hook is refused by a Tx", run: txNoHook, needs: needsBegin},
@@ -128,6 +129,25 @@ func txConflict(t tester, e *env) {
 	}
 }
 
+func txGoesOn(t tester, e *env) {
+	owner, first, refused := e.create(t), e.record(), e.record()
+	late := e.record(func(r *settle.Record) { r.Key = owner.Key })
+	tx, commit, rollback := e.begin()
+	inTx(t, tx, rollback, e.change(create(first)))
+	_, conflicted := tx.Commit(t.Context(), e.change(create(refused), create(late)))
+	err := commit()
+	conflict(t, conflicted, keyOf(&owner), owner.ID)
+	e.none(t, settle.ByID(refused.ID))
+	e.none(t, settle.ByID(late.ID))
+	// A database may refuse to commit after a refusal: then nothing is there.
+	if err != nil {
+		e.none(t, settle.ByID(first.ID))
+		return
+	}
+	e.owns(t, keyOf(&first), first.ID)
+	e.commit(t, create(refused))
+}
+
 func txAgain(t tester, e *env) {
 	c := e.change(create(e.record()))
 	tx, commit, rollback := e.begin()
@@ -149,12 +169,15 @@ func txUnseen(t tester, e *env) {
 	// A store may answer with what was there before, or let others wait.
 	look, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := e.store.Get(look, keyOf(&fresh)); err == nil {
-		t.Errorf("a record is seen before its transaction committed")
-	}
-	if r, err := e.store.Get(look, settle.ByID(old.ID)); err == nil && r.Version != old.Version {
-		t.Errorf("an update is seen before its transaction committed")
-	}
+	within(t, func() string {
+		if _, err := e.store.Get(look, keyOf(&fresh)); err == nil {
+			return "a record is seen before its transaction committed"
+		}
+		if r, err := e.store.Get(look, settle.ByID(old.ID)); err == nil && r.Version != old.Version {
+			return "an update is seen before its transaction committed"
+		}
+		return ""
+	})
 	e.end(t, commit)
 	e.owns(t, keyOf(&fresh), fresh.ID)
 }

@@ -316,17 +316,13 @@ func clock(t tester, e *env) {
 		r.SendBefore, r.RetryAt, r.ResumedAt, r.AsOf = latest, latest, earliest, latest
 	})
 	last := r.AsOf
-	for i := 0; i < 3; {
-		now := e.read(t, r.ID).AsOf
-		if now.Before(last) {
-			t.Fatalf("AsOf went back from %v to %v", last, now)
-		}
-		if now.After(last) {
-			i++
-		}
-		if last = now; t.Context().Err() != nil {
-			t.Fatalf("AsOf stands still at %v", last)
-		}
+	for range 3 {
+		last = e.until(t, r.ID, func(now settle.Record) bool {
+			if now.AsOf.Before(last) {
+				t.Fatalf("AsOf went back from %v to %v", last, now.AsOf)
+			}
+			return now.AsOf.After(last)
+		}).AsOf
 	}
 	for _, got := range e.list(t, settle.Query{}) {
 		if got.AsOf.Before(last) {
