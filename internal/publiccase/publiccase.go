@@ -76,4 +76,3 @@ func (s suite) bubble(name string, f func(t *testing.T, store settle.Store)) {
 func (s suite) wire(name string, f func(t *testing.T, store settle.Store)) {
 	s.t.Run(name, func(t *testing.T) { f(t, s.open(t)) })
 }
-
