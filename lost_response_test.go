@@ -496,7 +496,7 @@ func TestNoKeysNothingIsSentAgain(t *testing.T) {
 					r.Promise.LookupLag = 0
 				}
 				r.Provider.Script(step)
-				p := r.Start(nil)
+				p := r.Start(rarely)
 				out, err := p.Charges.Execute(t.Context(), rig.Op("order-1", 100, "EUR"))
 				rig.Is(t, err, settle.ErrPending)
 				p.Work()

@@ -16,6 +16,9 @@ func decision(f settle.Fact) settle.Decision {
 	return settle.Decision{Actor: "ann", Reason: "asked the provider", Evidence: "ticket 7", Fact: f}
 }
 
+// rarely polls twice in a minute: hours of a bubble cost polls.
+var rarely = &settle.Options{PollInterval: 30 * time.Second}
+
 // A person's fact is evidence like any other.
 func TestResolve(t *testing.T) {
 	t.Parallel()
@@ -26,7 +29,7 @@ func TestResolve(t *testing.T) {
 		r.Promise.Lookup = settle.NoLookup
 		r.Provider.Script(step)
 		hooks := new(int)
-		p := r.StartWith(nil, &settle.ExecutorOptions[rig.Payment, rig.Receipt]{
+		p := r.StartWith(rarely, &settle.ExecutorOptions[rig.Payment, rig.Receipt]{
 			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[rig.Receipt]) error { *hooks++; return nil },
 		})
 		out, err := p.Charges.Execute(t.Context(), op)
@@ -123,7 +126,7 @@ func TestResolve(t *testing.T) {
 		for range 30 {
 			r.Provider.Script(pt.Status(503, "down"))
 		}
-		p := r.Start(nil)
+		p := r.Start(rarely)
 		out, err := p.Charges.Execute(t.Context(), op)
 		rig.Is(t, err, settle.ErrUnknown)
 		p.Work()

@@ -297,7 +297,7 @@ func businessRefusalIsFinal(s suite) {
 		s.bubble("no stock, "+string(replies), func(t *testing.T, store settle.Store) {
 			r := rig.New(t, store, &pt.Options{KeyWindow: day, Replay: replies})
 			r.Provider.Script(pt.Decline("no_stock"))
-			p := r.Start(nil)
+			p := r.Start(rarely)
 			check := func(replayed bool) string {
 				t.Helper()
 				out, err := p.Charges.Execute(t.Context(), rig.Op("order-1", 100, "EUR"))
