@@ -44,7 +44,7 @@ func (x *Executor[Req, Res]) Cancel(ctx context.Context, in Intent, reason strin
 func (e *Engine) bury(ctx context.Context, k kind, in Intent, reason string) error {
 	r := Record{
 		ID: newID(), Scope: in.Scope, Kind: k.name(), Subject: in.Subject, Purpose: in.Purpose,
-		Key: derivedKey(in.Subject, in.Purpose, 0), Account: k.contract().Account.String(), Withdrawn: reason,
+		Account: k.account(), Withdrawn: reason,
 	}
 	blank := Record{State: StateCreated}
 	ed := &edit{create: true, dueIn: Never, entry: Entry{Source: SourceCaller, Note: reason}}

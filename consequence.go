@@ -25,9 +25,9 @@ func (e *Engine) consequence(k kind, cur, next *Record, w *Write, ed *edit, hook
 			next.Consequence = ConsequenceArmed
 		}
 	case next.Consequence == ConsequenceArmed || next.Consequence == ConsequenceDue && ed.fulfil:
-		if k != nil && k.hasHook() && !hookFailed {
+		if k != nil && k.hasHook() && !hookFailed && !ed.later {
 			next.Consequence, next.Token = ConsequenceDone, ""
-			w.DueIn = schedule(next.Wake)
+			w.DueIn = schedule(next.Wake, ed)
 			return k.hook(*next)
 		}
 		next.Consequence, next.Token, w.DueIn = ConsequenceDue, "", 0
@@ -37,8 +37,7 @@ func (e *Engine) consequence(k kind, cur, next *Record, w *Write, ed *edit, hook
 			w.Entry.Note = "hook_failed"
 		}
 		if next.HookTries >= hookTries {
-			next.Consequence, w.DueIn = ConsequenceAside, schedule(next.Wake)
-			w.Entry.Alarms = append(w.Entry.Alarms, AlarmAside)
+			next.Consequence, w.DueIn = ConsequenceAside, schedule(next.Wake, ed)
 			ed.alarms = append(ed.alarms, AlarmAside)
 		}
 		return nil
@@ -57,16 +56,20 @@ func (e *Engine) consequence(k kind, cur, next *Record, w *Write, ed *edit, hook
 		w.DueIn = Keep
 		return nil
 	}
-	next.Token, w.DueIn = "", schedule(next.Wake)
+	next.Token, w.DueIn = "", schedule(next.Wake, ed)
 	return nil
 }
 
-// schedule is the due of a settled row: at once if a lookup was asked for, else never.
-func schedule(wake bool) time.Duration {
-	if wake {
-		return 0
+// schedule is the due of a settled row: never, unless a lookup was asked for; later if
+// the holder that writes has just tried in vain.
+func schedule(wake bool, ed *edit) time.Duration {
+	switch {
+	case !wake:
+		return Never
+	case ed.ifToken != "":
+		return jitter(time.Minute)
 	}
-	return Never
+	return 0
 }
 
 // Redrive runs a consequence that was set aside again, and at once: it makes it due for
@@ -83,6 +86,6 @@ func (e *Engine) Redrive(ctx context.Context, id string) error {
 		next.Consequence, next.HookTries = ConsequenceArmed, 0
 		return &edit{now: next.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "redrive"}}, nil
 	})
-	e.nudge()
+	e.Wake()
 	return err
 }

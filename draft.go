@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // draft is a call's operation, checked and encoded, before anything is stored.
@@ -13,8 +14,9 @@ type draft struct {
 	record    Record // without id and bookkeeping
 	givenKey  bool
 	authorize func(context.Context) error // nil: none
-	finish    func(generation int) error  // derives key and provider key
+	finish    func(generation int)        // derives key and provider key
 	replaced  *Write                      // the former try, losing its intent in the same commit
+	read      any                         // the operation as it was read back from its stored form
 }
 
 // flight keys what callers share: the same operation asked for in the same way.
@@ -52,8 +54,8 @@ func (x *Executor[Req, Res]) intent(do string, in Intent) (Intent, error) {
 // encode makes the stored form of a request and its fingerprint.
 func (x *Executor[Req, Res]) encode(do string, req Req) (data []byte, fp Fingerprint, err error) {
 	data, err = encodeRequest(req)
-	if err == nil && len(data) > MaxRequest {
-		return nil, fp, invalid(do, x.kindOf, "Request", "too large")
+	if err == nil {
+		err = checkSize("Request", len(data), MaxRequest)
 	}
 	if err == nil {
 		fp, err = x.rule.sum(data)
@@ -69,9 +71,9 @@ func (x *Executor[Req, Res]) encode(do string, req Req) (data []byte, fp Fingerp
 	return data, fp, nil
 }
 
-// draft checks everything about a call that needs no store, the parent of a
-// compensation excepted, which gives it scope, subject and terms.
-func (x *Executor[Req, Res]) draft(ctx context.Context, on committer, do string, op Operation[Req]) (*draft, error) {
+// begin checks what identifies a call and encodes its request: all that a replay needs.
+// It uses no store, except that the parent of a compensation gives it scope and subject.
+func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string, op *Operation[Req]) (*draft, error) {
 	if (op.Undoes.Operation != "") != (x.opts.Undoes != "") {
 		return nil, invalid(do, x.kindOf, "Undoes", "set it exactly for a kind that was made with Undoes")
 	}
@@ -119,24 +121,30 @@ func (x *Executor[Req, Res]) draft(ctx context.Context, on committer, do string,
 	if err != nil {
 		return nil, err
 	}
-	d := &draft{do: do, givenKey: op.Key != "", record: Record{
+	return &draft{do: do, givenKey: op.Key != "", record: Record{
 		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
-		Replaces: op.Replaces, Undoes: undo, Account: x.promise.Account.String(), Fingerprint: fp, Request: data,
+		Replaces: op.Replaces, Undoes: undo, Account: x.home, Fingerprint: fp, Request: data,
 		KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
-	}}
+	}}, nil
+}
+
+// complete adds to d what creating the operation needs.
+func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, error) {
+	do := d.do
 	if x.opts.OnSuccess != nil {
 		d.record.Consequence = ConsequenceArmed
 	}
-	if err := d.approve(op.Approval); err != nil {
+	refused, err := d.approve(op.Approval, x.e.opts.Clock.Now())
+	if err != nil {
 		return nil, err
 	}
 	// Terms see the request as it will be read back, so that the first send and every
 	// later one derive the same.
 	again, err := x.stored(&d.record, op.Undoes)
 	if err != nil {
-		return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{"Request"}, Cause: errors.New("does not survive being stored and read back"), quiet: true}
+		return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{"Request"}, Cause: errors.New("does not survive being stored and read back")}
 	}
-	again.Key = op.Key
+	again.Key, d.read = op.Key, again
 	if d.record.Terms, err = x.terms(again); err != nil {
 		return nil, invalid(do, x.kindOf, "Terms", "the adapter panicked")
 	}
@@ -144,24 +152,31 @@ func (x *Executor[Req, Res]) draft(ctx context.Context, on committer, do string,
 	if reason := d.record.Terms.Amount.problem(); reason != "" {
 		return nil, invalid(do, x.kindOf, "Terms.Amount", reason)
 	}
-	if x.opts.Authorize != nil {
+	switch {
+	case refused != nil:
+		d.authorize = func(context.Context) error { return refused }
+	case x.opts.Authorize != nil:
 		d.authorize = func(ctx context.Context) (err error) {
 			defer contain(&err)
 			return x.opts.Authorize(ctx, op)
 		}
 	}
-	d.finish = func(generation int) error { return x.finishKey(d, generation) }
-	return d, d.finish(0)
+	d.finish = func(generation int) { x.finishKey(d, generation) }
+	d.finish(0)
+	return d, nil
 }
 
-// derivedKey is the key of an operation whose backend gave none. It holds control
-// characters, which a given key cannot, so the two never meet.
-func derivedKey(subject, purpose string, generation int) string {
-	return subject + "\x1f" + purpose + "\x1f" + strconv.Itoa(generation)
+// draft is begin and complete.
+func (x *Executor[Req, Res]) draft(ctx context.Context, on committer, do string, op Operation[Req]) (*draft, error) {
+	d, err := x.begin(ctx, on, do, &op)
+	if err != nil {
+		return nil, err
+	}
+	return x.complete(d, op)
 }
 
 // finishKey derives what depends on the replacement generation.
-func (x *Executor[Req, Res]) finishKey(d *draft, generation int) error {
+func (x *Executor[Req, Res]) finishKey(d *draft, generation int) {
 	r := &d.record
 	r.Generation = generation
 	gen := strconv.Itoa(generation)
@@ -169,34 +184,28 @@ func (x *Executor[Req, Res]) finishKey(d *draft, generation int) error {
 	if d.givenKey {
 		parts = []string{r.Scope, r.Kind, "k", r.Key, gen}
 	} else {
-		r.Key = derivedKey(r.Subject, r.Purpose, generation)
 		parts = []string{r.Scope, r.Kind, "i", r.Subject, r.Purpose, gen}
 	}
-	if x.promise.Keys.Window == 0 {
-		return nil
+	if x.shape != nil {
+		r.ProviderKey = x.shape.key(parts...)
 	}
-	key, err := deriveProviderKey(x.promise.Keys.MaxLen, x.promise.Keys.Alphabet, parts...)
-	if err != nil {
-		return invalid(d.do, r.Kind, "Contract.Keys", err.Error())
-	}
-	r.ProviderKey = key
-	return nil
 }
 
-// approve checks an approval against the request it is bound to.
-func (d *draft) approve(a *Approval) error {
+// approve checks an approval against the request it is bound to. refused counts only
+// while no record exists, like every precondition; err says that the approval is malformed.
+func (d *draft) approve(a *Approval, now time.Time) (refused, err error) {
 	if a == nil {
-		return nil
+		return nil, nil
 	}
 	r := &d.record
-	refuse := func(why string) error {
-		return &Error{Do: d.do, Kind: r.Kind, Err: ErrRefused, Fields: []string{"Approval"}, Cause: errors.New(why)}
+	if a.By == "" || len(a.By) > MaxSubject || a.Fingerprint == "" || len(a.Note) > maxNote {
+		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is at most 1024 bytes")
 	}
 	switch {
-	case a.By == "" || a.Fingerprint == "":
-		return invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required")
 	case a.Fingerprint != r.Fingerprint.Sum:
-		return refuse("the approval is for another request")
+		return errors.New("the approval is for another request"), nil
+	case !a.Until.IsZero() && !a.Until.After(now):
+		return errors.New("the approval has ended"), nil
 	}
 	c := *a
 	c.At, c.Until = micros(a.At), micros(a.Until)
@@ -204,7 +213,7 @@ func (d *draft) approve(a *Approval) error {
 	if !c.Until.IsZero() && (r.SendBefore.IsZero() || c.Until.Before(r.SendBefore)) {
 		r.SendBefore = c.Until
 	}
-	return nil
+	return nil, nil
 }
 
 // differing explains a mismatch: names, never values (I3).
@@ -214,4 +223,3 @@ func differing(stored *Record, d *draft) []string {
 	}
 	return slices.Clip(differingFields(stored.Fingerprint, stored.Request, d.record.Request))
 }
-

@@ -2,9 +2,11 @@ package settle
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"iter"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 // processes may share a store.
 type Engine struct {
 	store Store
+	local bool // reads of the store cost no round trip
 	opts  Options
 	obs   Observer
 
@@ -130,6 +133,9 @@ func Open(store Store, opts *Options) (*Engine, error) {
 		store: store, opts: o, obs: o.Observer,
 		kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
 	}
+	if l, ok := store.(Local); ok {
+		e.local = l.LocalReads()
+	}
 	switch {
 	case e.obs != nil:
 	case o.Logger != nil:
@@ -144,10 +150,12 @@ func Open(store Store, opts *Options) (*Engine, error) {
 type kind interface {
 	name() string
 	contract() Contract
+	account() string
 	undoes() string
 	escalateAfter() time.Duration
+	covers(f Fingerprint, request []byte) (bool, error)
 	deriveTerms(r *Record, undo Effect) (Terms, error)
-	submit(ctx context.Context, r *Record, undo Effect, attempt int) (reply, error)
+	submit(ctx context.Context, r *Record, undo Effect, attempt int, read any) (reply, error)
 	lookup(ctx context.Context, r *Record, undo Effect) (reply, error)
 	hasHook() bool
 	hook(r Record) func(context.Context, Tx) error
@@ -271,7 +279,7 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 	idle := e.idle
 	e.mu.Unlock()
-	e.nudge()
+	e.Wake()
 	select {
 	case <-idle:
 		return nil
@@ -306,7 +314,9 @@ func (e *Engine) end() {
 	}
 }
 
-func (e *Engine) nudge() {
+// Wake makes a Run of this engine look for due operations at once, for instance after
+// the commit of a transaction with RegisterTx in it. It does not block.
+func (e *Engine) Wake() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
@@ -314,8 +324,12 @@ func (e *Engine) nudge() {
 }
 
 // storeCtx bounds one step of the store, whatever became of the caller: an
-// outcome is recorded although nobody waits for it any more.
+// outcome is recorded although nobody waits for it any more. A local store waits for
+// nothing but its own lock, which it bounds itself.
 func (e *Engine) storeCtx(ctx context.Context) (context.Context, context.CancelFunc) {
+	if e.local {
+		return context.WithoutCancel(ctx), func() {}
+	}
 	return context.WithTimeout(context.WithoutCancel(ctx), e.opts.StoreTimeout)
 }
 
@@ -386,11 +400,24 @@ func (e *Engine) storeError(do, kind, id string, err error) error {
 	return &Error{Do: do, Kind: kind, ID: id, Err: ErrStore, Cause: err}
 }
 
-// newID is a UUID in order of time: ids page in about the order of creation.
-func newID() string { return uuid.Must(uuid.NewV7()).String() }
+// random is the runtime's generator, seeded by the system and safe for concurrent use:
+// ids must never repeat, and need not be secret.
+type random struct{}
 
-// newToken is a random id that nobody can guess or repeat.
-func newToken() string { return uuid.NewString() }
+func (random) Read(p []byte) (int, error) {
+	for i := 0; i < len(p); i += 8 {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], rand.Uint64())
+		copy(p[i:], b[:])
+	}
+	return len(p), nil
+}
+
+// newID is a UUID in order of time: ids page in about the order of creation.
+func newID() string { return uuid.Must(uuid.NewV7FromReader(random{})).String() }
+
+// newToken is a random UUID.
+func newToken() string { return uuid.Must(uuid.NewRandomFromReader(random{})).String() }
 
 // elapsed is the time from a to b by whichever of the monotonic and the wall
 // clock says more: a suspended machine's monotonic clock stands still (T-28).

@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -22,12 +23,33 @@ func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (Rec
 		return e.resume(ctx, fl, k, r)
 	}
 	if c == nil {
-		e.nudge() // a wish: the worker looks after it
+		e.Wake() // a wish: the worker looks after it
 		return r, false, nil
 	}
 	fl.saw(r)
-	r, err = e.pass(ctx, k, r, c, true)
+	r, err = e.pass(ctx, k, r, c, d.read)
 	return r, false, err
+}
+
+// glance answers a replay with one read, where a read costs no round trip: ok if the
+// operation is settled, or the call is refused because of what is stored. Everything
+// else goes the long way, which finds out again.
+func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r Record, ok bool, err error) {
+	if !e.local || d.record.Replaces != "" {
+		return r, false, nil
+	}
+	e.mu.Lock()
+	draining := e.draining
+	e.mu.Unlock()
+	if draining {
+		return r, true, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrDraining}
+	}
+	r, err = e.get(ctx, ByIntent(d.record.Scope, d.record.Kind, d.record.Subject, d.record.Purpose))
+	if err != nil || !r.State.Settled() {
+		return r, false, nil //nolint:nilerr // the long way says what is wrong
+	}
+	r, _, err = e.meet(ctx, e.store, k, d, r, Index{})
+	return r, true, err
 }
 
 // registerOnly stores without claiming.
@@ -41,7 +63,7 @@ func (e *Engine) registerOnly(ctx context.Context, k kind, d *draft) (Record, er
 	if err != nil {
 		return Record{}, err
 	}
-	e.nudge()
+	e.Wake()
 	return r, nil
 }
 
@@ -50,7 +72,7 @@ func (e *Engine) registerOnly(ctx context.Context, k kind, d *draft) (Record, er
 func (e *Engine) resume(ctx context.Context, fl *flight, k kind, r Record) (Record, bool, error) {
 	fl.saw(r)
 	due := !r.Due.IsZero() && !r.Due.After(r.AsOf)
-	untried := r.State == StateCreated && r.Undoes.Operation == "" && !r.RetryAt.After(r.AsOf)
+	untried := r.State == StateCreated && !r.RetryAt.After(r.AsOf)
 	if r.State.Settled() || r.State == StateReview || r.Claimed() || !due && !untried {
 		return r, true, nil
 	}
@@ -60,7 +82,7 @@ func (e *Engine) resume(ctx context.Context, fl *flight, k kind, r Record) (Reco
 		return r, true, err
 	}
 	fl.saw(r)
-	r, err = e.pass(ctx, k, r, c, false)
+	r, err = e.pass(ctx, k, r, c, nil)
 	return r, r.lastAttempt() == sent, err
 }
 
@@ -112,10 +134,7 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				}
 			}
 		}
-		w, cl, err := e.birth(k, d, claims)
-		if err != nil {
-			return Record{}, nil, false, err
-		}
+		w, cl := e.birth(k, d, claims)
 		change := Change{ID: newToken()}
 		blank := Record{}
 		related, err := e.related(ctx, on, &blank, &w.Record, time.Time{})
@@ -145,8 +164,6 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				cl.granted(recs[at].AsOf)
 			}
 			return recs[at], cl, false, nil
-		case errors.As(err, &conflict) && conflict.Existing.ID == w.Record.ID && conflict.Existing.Version > 0:
-			return conflict.Existing, nil, true, nil // our own write, seen through somebody's later one
 		case errors.As(err, &conflict) && conflict.Index.Name != "":
 			if r, again, err := e.meet(ctx, on, k, d, conflict.Existing, conflict.Index); !again || err != nil {
 				return r, nil, true, err
@@ -199,8 +216,8 @@ func (e *Engine) before(ctx context.Context, on committer, d *draft, checked *bo
 }
 
 // birth builds the creating write.
-func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim, error) {
-	r := d.record.Clone()
+func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim) {
+	r := d.record.fork()
 	r.ID = newID()
 	ed := &edit{create: true, entry: Entry{Source: SourceCaller, Note: "registered"}}
 	if r.Approval != nil {
@@ -218,7 +235,7 @@ func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim, error) {
 	}
 	blank := Record{State: StateCreated}
 	w, _ := e.conclude(k, &blank, &r, ed, false)
-	return w, c, nil
+	return w, c
 }
 
 // meet compares a call with the operation that exists. again: the call's own
@@ -240,7 +257,10 @@ func (e *Engine) meet(ctx context.Context, on committer, k kind, d *draft, cur R
 	case d.givenKey && cur.Key != mine.Key:
 		return Record{}, false, d.conflict(&cur, "Key", "the intent is known under another key")
 	}
-	ok, err := cur.Fingerprint.covers(mine.Request)
+	ok := cur.Fingerprint.Sum == mine.Fingerprint.Sum
+	if cur.Fingerprint.Rule != mine.Fingerprint.Rule || !slices.Equal(cur.Fingerprint.Volatile, mine.Fingerprint.Volatile) {
+		ok, err = k.covers(cur.Fingerprint, mine.Request) // by the rule of the record, not today's
+	}
 	if err != nil || !ok {
 		return Record{}, false, &Error{
 			Do: d.do, Kind: mine.Kind, ID: cur.ID, State: cur.State, Err: ErrMismatch, Fields: differing(&cur, d), Cause: err,
@@ -274,10 +294,8 @@ func (e *Engine) replace(k kind, d *draft, cur *Record) error {
 	if cur.State != StateFailed && cur.State != StateCanceled {
 		return d.conflict(cur, "Replaces", "it did not fail")
 	}
-	if err := d.finish(cur.Generation + 1); err != nil {
-		return err
-	}
-	next := cur.Clone()
+	d.finish(cur.Generation + 1)
+	next := cur.fork()
 	next.ReplacedBy = "pending" // create puts the id in; conclude only asks whether there is one
 	ed := &edit{now: cur.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "replaced"}}
 	w, _ := e.conclude(k, cur, &next, ed, false)

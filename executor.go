@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -17,8 +18,11 @@ type Executor[Req, Res any] struct {
 	kindOf  string
 	adapter ProviderAdapter[Req, Res]
 	promise Contract
+	home    string // promise.Account as it is stored
+	numbers bool   // Req or Res may hold untyped numbers, which must not pass through float64
 	opts    ExecutorOptions[Req, Res]
 	rule    *hashRule
+	shape   *keyShape   // nil if the provider honours no keys
 	ignored atomic.Bool // the adapter gave a positive answer without asking for the key
 }
 
@@ -58,7 +62,8 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 	if a == nil || reflect.ValueOf(a).Kind() == reflect.Pointer && reflect.ValueOf(a).IsNil() {
 		return nil, bad("adapter", "nil")
 	}
-	if err := checkKind(kind); err != nil {
+	err := checkKind(kind)
+	if err != nil {
 		return nil, bad("kind", err.Error())
 	}
 	x := &Executor[Req, Res]{e: e, kindOf: kind, adapter: a}
@@ -71,11 +76,13 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 		}
 	}
 	x.promise = a.Contract().withDefaults()
+	x.home = x.promise.Account.String()
+	x.numbers = untyped(reflect.TypeFor[Req](), nil) || untyped(reflect.TypeFor[Res](), nil)
 	if field, reason := x.promise.problem(e.opts.Lease); field != "" {
 		return nil, bad(field, reason)
 	}
 	if x.promise.Keys.Window > 0 {
-		if _, err := deriveProviderKey(x.promise.Keys.MaxLen, x.promise.Keys.Alphabet, "probe"); err != nil {
+		if x.shape, err = newKeyShape(x.promise.Keys.MaxLen, x.promise.Keys.Alphabet); err != nil {
 			return nil, bad("Contract.Keys", err.Error())
 		}
 	}
@@ -86,7 +93,7 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 		x.opts.EscalateAfter = e.opts.EscalateAfter
 	}
 	if x.opts.Undoes != "" {
-		if err := checkKind(x.opts.Undoes); err != nil {
+		if err = checkKind(x.opts.Undoes); err != nil {
 			return nil, bad("Undoes", err.Error())
 		}
 	}
@@ -119,8 +126,17 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 	if err := ctx.Err(); err != nil {
 		return x.refused(&Error{Do: do, Kind: x.kindOf, Err: ErrPending, Cause: err})
 	}
-	d, err := x.draft(ctx, x.e.store, do, op)
+	d, err := x.begin(ctx, x.e.store, do, &op)
 	if err != nil {
+		return x.refused(err)
+	}
+	if r, ok, err := x.e.glance(ctx, x, d); ok {
+		if err != nil {
+			return x.refused(err)
+		}
+		return x.verdict(do, r, true)
+	}
+	if d, err = x.complete(d, op); err != nil {
 		return x.refused(err)
 	}
 	land, err := x.e.inFlight(ctx, d.flight(), func(ctx context.Context, fl *flight) (Record, bool, error) {
@@ -218,7 +234,7 @@ func (x *Executor[Req, Res]) verdict(do string, r Record, replayed bool) (Outcom
 	out := Outcome[Res]{Record: r, Replayed: replayed, Next: r.State.Next()}
 	if len(r.Result) > 0 {
 		res := new(Res)
-		if err := decodeStored(r.Result, res); err == nil {
+		if err := decodeStored(r.Result, res, x.numbers); err == nil {
 			out.result = res
 		}
 	}
@@ -236,13 +252,40 @@ func (x *Executor[Req, Res]) verdict(do string, r Record, replayed bool) (Outcom
 	return out, nil
 }
 
-// decodeStored reads what encodeRequest wrote, numbers digit for digit (IC-07).
-func decodeStored(data []byte, into any) error {
+// decodeStored reads what encodeRequest wrote; numbers decides whether untyped ones
+// can occur, which then come as json.Number, digit for digit (IC-07).
+func decodeStored(data []byte, into any, numbers bool) error {
 	if raw, ok := into.(*json.RawMessage); ok {
 		*raw = bytes.Clone(data)
 		return nil
 	}
+	if !numbers {
+		return json.Unmarshal(data, into)
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	return dec.Decode(into)
+}
+
+// untyped reports whether a value of type t may hold an interface.
+func untyped(t reflect.Type, seen []reflect.Type) bool {
+	if slices.Contains(seen, t) {
+		return false
+	}
+	seen = append(seen, t)
+	switch t.Kind() {
+	case reflect.Interface:
+		return true
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return untyped(t.Elem(), seen)
+	case reflect.Map:
+		return untyped(t.Key(), seen) || untyped(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if untyped(t.Field(i).Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }

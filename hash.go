@@ -229,7 +229,7 @@ func (d *fieldDiff) objects(a, b []byte, from, to int) {
 	x, y := canonItems{text: a, pos: 1}, canonItems{text: b, pos: 1}
 	xok, yok := x.next(true), y.next(true)
 	for (xok || yok) && !d.full() {
-		order := 0
+		var order int
 		switch {
 		case !yok:
 			order = -1
@@ -264,7 +264,8 @@ func (d *fieldDiff) arrays(a, b []byte, from, to int) {
 	x, y := canonItems{text: a, pos: 1}, canonItems{text: b, pos: 1}
 	xok, yok := x.next(false), y.next(false)
 	for index := 0; (xok || yok) && !d.full(); index++ {
-		top, next, leaf := len(d.path), len(d.active), false
+		top, next := len(d.path), len(d.active)
+		var leaf bool
 		d.active, leaf = stepIndex(d.active, from, to, index)
 		if leaf {
 			// Left out on both sides: the texts have no element for it.

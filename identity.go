@@ -93,7 +93,7 @@ func checkKind(kind string) error {
 }
 
 // checkSize refuses a payload over its limit, see [MaxRequest].
-func checkSize(field string, size, limit int) error {
+func checkSize(field string, size, limit int) error { //nolint:unparam // the two limits are equal today
 	if size > limit {
 		return &nameError{field, "must not be longer than " + strconv.Itoa(limit) + " bytes"}
 	}

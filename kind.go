@@ -12,10 +12,15 @@ import (
 
 func (x *Executor[Req, Res]) name() string                 { return x.kindOf }
 func (x *Executor[Req, Res]) contract() Contract           { return x.promise }
+func (x *Executor[Req, Res]) account() string              { return x.home }
 func (x *Executor[Req, Res]) undoes() string               { return x.opts.Undoes }
 func (x *Executor[Req, Res]) escalateAfter() time.Duration { return x.opts.EscalateAfter }
 func (x *Executor[Req, Res]) hasHook() bool                { return x.opts.OnSuccess != nil }
 func (x *Executor[Req, Res]) mute() bool                   { return x.ignored.Load() }
+
+func (x *Executor[Req, Res]) covers(f Fingerprint, request []byte) (bool, error) {
+	return x.rule.covers(f, request)
+}
 
 // contain turns a panic of user code into an error that does not quote it.
 func contain(err *error) {
@@ -34,7 +39,7 @@ func (x *Executor[Req, Res]) stored(r *Record, undo Effect) (op Operation[Req], 
 	if len(r.Request) == 0 {
 		return op, errors.New("settle: the stored request is gone")
 	}
-	err = decodeStored(r.Request, &op.Request)
+	err = decodeStored(r.Request, &op.Request, x.numbers)
 	return op, err
 }
 
@@ -51,10 +56,15 @@ func (x *Executor[Req, Res]) deriveTerms(r *Record, undo Effect) (Terms, error) 
 	return x.terms(op)
 }
 
-func (x *Executor[Req, Res]) makeCall(r *Record, undo Effect, attempt int) (*Call[Req], error) {
-	op, err := x.stored(r, undo)
-	if err != nil {
-		return nil, err
+// makeCall builds a call from the record. read is its request if this very call has
+// read it back from its stored form already, else nil.
+func (x *Executor[Req, Res]) makeCall(r *Record, undo Effect, attempt int, read any) (*Call[Req], error) {
+	op, ok := read.(Operation[Req])
+	if !ok {
+		var err error
+		if op, err = x.stored(r, undo); err != nil {
+			return nil, err
+		}
 	}
 	c := &Call[Req]{
 		ID: r.ID, Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, Request: op.Request, Terms: r.Terms.clone(),
@@ -74,9 +84,9 @@ func (r *Record) knownRef() string {
 	return best.Ref
 }
 
-func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect, attempt int) (rep reply, err error) {
+func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect, attempt int, read any) (rep reply, err error) {
 	defer contain(&err)
-	c, err := x.makeCall(r, undo, attempt)
+	c, err := x.makeCall(r, undo, attempt, read)
 	if err != nil {
 		return reply{ev: evidence{fact: NotSent, code: "unreadable_request"}}, nil //nolint:nilerr // nothing left: that is a fact
 	}
@@ -89,7 +99,7 @@ func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect,
 
 func (x *Executor[Req, Res]) lookup(ctx context.Context, r *Record, undo Effect) (rep reply, err error) {
 	defer contain(&err)
-	c, err := x.makeCall(r, undo, 0)
+	c, err := x.makeCall(r, undo, 0, nil)
 	if err != nil {
 		return reply{}, err
 	}
@@ -116,7 +126,7 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	}
 	if obs.Fact == Applied {
 		data, err := encodeRequest(obs.Result)
-		if err != nil || len(data) > MaxResult {
+		if err != nil || checkSize("Result", len(data), MaxResult) != nil {
 			rep.ev.code = "unreadable_result" // the effect is confirmed all the same
 		} else {
 			rep.ev.result = data

@@ -52,6 +52,7 @@ type edit struct {
 	look    bool // ask for a lookup as soon as the claim, if any, allows
 	looked  bool // a lookup that was asked for has been made
 	fulfil  bool // run the consequence that is due
+	later   bool // leave a consequence to the worker
 	now     time.Time
 	create  bool
 	alarms  []string
@@ -71,7 +72,7 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 	var hookErr *HookError
 	const rounds = 64 // each lost round means that somebody else's write was stored
 	for range rounds {
-		next := cur.Clone()
+		next := cur.fork()
 		ed, err := decide(&next)
 		if errors.Is(err, errStop) {
 			return cur, nil
@@ -155,14 +156,12 @@ func (e *Engine) conclude(k kind, cur, next *Record, ed *edit, hookFailed bool) 
 	next.State = next.compute(claimed)
 	state := next.State
 
-	alarms := raised(cur.Alarms(), next.Alarms())
-	alarms = append(alarms, ed.alarms...)
 	if state == StateReview && next.Review == nil {
 		next.Review = &Review{Reason: reviewReason(next), Since: micros(ed.now)}
 	}
 	if state == StateReview && next.Review.Deadline.IsZero() {
 		next.Review.Deadline = micros(ed.now.Add(e.opts.ReviewWithin))
-		alarms = append(alarms, AlarmReview)
+		ed.alarms = append(ed.alarms, AlarmReview)
 	}
 	if !next.HoldFree && next.Hold != "" && (state == StateFailed || state == StateCanceled || state == StateCompensated) {
 		next.HoldFree = true // never taken again, so no later merge can collide (T-25)
@@ -195,7 +194,7 @@ func (e *Engine) conclude(k kind, cur, next *Record, ed *edit, hookFailed bool) 
 		w.DueIn = reviewInterval
 	}
 
-	w.Entry.From, w.Entry.To, w.Entry.Alarms = from, state, alarms
+	w.Entry.From, w.Entry.To, w.Entry.Alarms = from, state, append(raised(cur, next), ed.alarms...)
 	if w.Entry.Disposition == "" {
 		w.Entry.Disposition = disposition(cur, next, w.Entry)
 	}
@@ -217,14 +216,14 @@ func disposition(cur, next *Record, x Entry) Disposition {
 	return DispositionApplied
 }
 
-func raised(before, after []string) []string {
-	var out []string
-	for _, a := range after {
-		if !slices.Contains(before, a) {
-			out = append(out, a)
-		}
+// raised lists the alarms that next has and cur had not.
+func raised(cur, next *Record) []string {
+	after := next.Alarms()
+	if len(after) == 0 {
+		return nil
 	}
-	return out
+	before := cur.Alarms()
+	return slices.DeleteFunc(after, func(a string) bool { return slices.Contains(before, a) })
 }
 
 // reviewReason says why evidence alone put r in review.
@@ -290,6 +289,7 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 		}
 		if mine {
 			ed.ifToken = h.token
+			ed.looked = ev.source == SourceLookup && ev.fact != Unclear
 			next.endBefore(h)
 			if a := next.attempt(ev.attempt); a != nil && a.Fate == FateOpen && a.End.IsZero() {
 				a.End = ev.at // its live holder says so

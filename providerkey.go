@@ -71,38 +71,72 @@ func deriveProviderKey(maxLen int, alphabet string, parts ...string) (string, er
 	if len(parts) == 0 {
 		return "", errors.New("provider key: no parts")
 	}
+	shape, err := newKeyShape(maxLen, alphabet)
+	if err != nil {
+		return "", err
+	}
+	return shape.key(parts...), nil
+}
+
+// keyShape is a contract's length and alphabet, made ready once: New refuses what
+// cannot be served, and the derivation is on the path of every call.
+type keyShape struct {
+	maxLen    int
+	uuid      bool
+	allowed   asciiSet
+	separator byte // 0: no literal form
+	prefix    byte // of the hash form
+	digits    string
+}
+
+func newKeyShape(maxLen int, alphabet string) (*keyShape, error) {
 	if maxLen < 0 {
-		return "", errors.New("provider key: negative length")
+		return nil, errors.New("provider key: negative length")
 	}
 	if maxLen == 0 || maxLen > MaxProviderKey {
 		maxLen = MaxProviderKey
 	}
+	k := &keyShape{maxLen: maxLen}
 	if alphabet == AlphabetUUID {
 		if maxLen < uuidTextLen {
-			return "", errors.New("provider key: a uuid needs 36 characters")
+			return nil, errors.New("provider key: a uuid needs 36 characters")
 		}
-		return uuidKey(parts), nil
+		k.uuid = true
+		return k, nil
 	}
-	var allowed asciiSet
 	if alphabet == "" {
 		for b := byte('!'); b <= '~'; b++ {
-			allowed[b] = true
+			k.allowed[b] = true
 		}
 	}
 	for i := range len(alphabet) {
 		if b := alphabet[i]; b <= ' ' || b > '~' {
-			return "", errors.New("provider key: the alphabet must be printable ascii without space")
+			return nil, errors.New("provider key: the alphabet must be printable ascii without space")
 		}
-		allowed[alphabet[i]] = true
+		k.allowed[alphabet[i]] = true
 	}
-	prefix, digits := allowed.hashForm(maxLen - 1)
-	if digits == "" {
-		return "", errors.New("provider key: length and alphabet leave too few bits of hash")
+	k.prefix, k.digits = k.allowed.hashForm(maxLen - 1)
+	if k.digits == "" {
+		return nil, errors.New("provider key: length and alphabet leave too few bits of hash")
 	}
-	if key, ok := allowed.literal(maxLen, parts); ok {
-		return key, nil
+	// Any character but a digit ends a length; which one it is depends on the
+	// alphabet alone. Two literals with different separators differ at the
+	// first of them.
+	if separators := k.allowed.only(":._-~x"); separators != "" && k.allowed.only("0123456789") == "0123456789" {
+		k.separator = separators[0]
 	}
-	return hashKey(prefix, digits, maxLen, parts), nil
+	return k, nil
+}
+
+// key derives the key of one tuple of parts.
+func (k *keyShape) key(parts ...string) string {
+	if k.uuid {
+		return uuidKey(parts)
+	}
+	if key, ok := k.literal(parts); ok {
+		return key
+	}
+	return hashKey(k.prefix, k.digits, k.maxLen, parts)
 }
 
 // asciiSet is the set of characters that a provider accepts.
@@ -120,32 +154,23 @@ func (a *asciiSet) only(list string) string {
 }
 
 // literal returns the length-delimited form of parts, if it is allowed.
-func (a *asciiSet) literal(maxLen int, parts []string) (string, bool) {
-	for b := byte('0'); b <= '9'; b++ {
-		if !a[b] {
-			return "", false
-		}
-	}
-	// Any character but a digit ends a length; which one it is depends on the
-	// alphabet alone. Two literals with different separators differ at the
-	// first of them.
-	separators := a.only(":._-~x")
-	if separators == "" {
+func (k *keyShape) literal(parts []string) (string, bool) {
+	if k.separator == 0 {
 		return "", false
 	}
 	size := 0
 	for _, p := range parts {
-		if size += len(p) + 2; size > maxLen {
+		if size += len(p) + 2; size > k.maxLen {
 			return "", false
 		}
 		for i := range len(p) {
-			if p[i] >= 0x80 || !a[p[i]] {
+			if p[i] >= 0x80 || !k.allowed[p[i]] {
 				return "", false
 			}
 		}
 	}
-	key := appendDelimited(make([]byte, 0, maxLen), separators[0], parts)
-	return string(key), len(key) <= maxLen
+	key := appendDelimited(make([]byte, 0, k.maxLen), k.separator, parts)
+	return string(key), len(key) <= k.maxLen
 }
 
 // appendDelimited appends an injective encoding of parts. The number of parts
@@ -181,7 +206,11 @@ func (a *asciiSet) hashForm(n int) (prefix byte, digits string) {
 	if letters == "" {
 		return 0, "" // digits alone: nothing would set a hash apart from a literal
 	}
-	for _, list := range []string{decimal + alphabetLower, decimal + upper, decimal + upper + alphabetLower, all.String()} {
+	lists := []string{decimal + alphabetLower, decimal + upper, decimal + upper + alphabetLower, all.String()}
+	if a.only(alphabetLower) == "" {
+		lists = lists[1:] // or ten digits alone might do, and waste bits
+	}
+	for _, list := range lists {
 		set := a.only(list)
 		if len(set) > 1 && float64(n)*math.Log2(float64(len(set))) >= minKeyBits {
 			return letters[0], set

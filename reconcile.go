@@ -2,7 +2,9 @@ package settle
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -19,6 +21,7 @@ const (
 	ReasonProcessing = "processing_limit"   // the provider did not decide within the contract's limit
 	ReasonSendBefore = "send_before_passed" // may have been sent, and must not be sent again
 	ReasonAmbiguous  = "ambiguous_effect"   // a compensation names none of several effects
+	ReasonExceeds    = "exceeds_effect"     // a compensation would undo more than was confirmed
 	ReasonMute       = "key_not_sent"       // the adapter ignores the key that it should send
 )
 
@@ -165,7 +168,7 @@ type standing struct {
 }
 
 func (r *Record) facts(s situation) standing {
-	f := standing{mayExist: len(r.References) > 0 || r.Progress != nil}
+	f := standing{mayExist: r.Progress != nil || slices.ContainsFunc(r.References, func(x Reference) bool { return x.Rank != RankKnown })}
 	var first, opened time.Time // first attempt that may have left; first open one
 	for _, a := range r.Attempts {
 		if a.harmless() {
@@ -263,8 +266,11 @@ func (e *Engine) Reconcile(ctx context.Context, id string) (Record, error) {
 			return r, false, err
 		}
 		fl.saw(r)
-		r, err = e.pass(ctx, k, r, c, false)
+		r, err = e.pass(ctx, k, r, c, nil)
 		return r, false, err
 	})
+	if errors.Is(err, ErrDraining) {
+		return r, &Error{Do: "reconcile", Kind: r.Kind, ID: id, State: r.State, Err: ErrDraining}
+	}
 	return out.record, err
 }

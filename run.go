@@ -123,7 +123,7 @@ func (e *Engine) workClaimed(ctx context.Context, r Record, c *claim) {
 	var err error
 	switch {
 	case !r.State.Settled():
-		_, err = e.pass(ctx, k, r, c, false)
+		_, err = e.pass(ctx, k, r, c, nil)
 	case r.Wake:
 		err = e.lookAgain(ctx, k, r, c)
 	default:
@@ -154,7 +154,7 @@ func (e *Engine) lookAgain(ctx context.Context, k kind, r Record, c *claim) erro
 			return err
 		}
 	}
-	if k.contract().Lookup != NoLookup && r.Account == k.contract().Account.String() {
+	if k.contract().Lookup != NoLookup && r.Account == k.account() {
 		var err error
 		if r, _, err = e.ask(ctx, hctx, k, r, c, undo); err != nil {
 			return err

@@ -181,14 +181,15 @@ func (kp *keeper) lost() {
 }
 
 // pass works one claimed operation until it is settled, scheduled or in review.
-// ready: the current attempt is committed and shall be sent now. It returns the
-// record as it is then; an error means that the store did not record what happened.
-func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, ready bool) (Record, error) {
+// read is not nil if the current attempt is committed already and shall be sent now: its
+// operation as read back from its stored form. It returns the record as it is then; an error means that the store did not record what happened.
+func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any) (Record, error) {
 	r.endBefore(c)
 	hctx, kp := e.keepAlive(ctx, r, c)
 	defer kp.stop()
 	var seen looked
 	var sent bool
+	ready := read != nil
 	for {
 		if r.Token != c.token {
 			return r, e.lostError(hctx, r)
@@ -207,7 +208,11 @@ func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, ready boo
 		case actSend:
 			if !ready {
 				var committed bool
-				if r, committed, err = e.commitAttempt(ctx, k, r, c, undo); err != nil {
+				r, committed, err = e.commitAttempt(ctx, k, r, c)
+				switch {
+				case errors.Is(err, ErrExceeds):
+					return e.release(ctx, r, c, decision{do: actReview, reason: ReasonExceeds})
+				case err != nil:
 					return r, err
 				}
 				if !committed {
@@ -215,10 +220,10 @@ func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, ready boo
 				}
 				kp.touched(c.base)
 			}
-			ready, sent = false, true
-			if r, err = e.send(ctx, hctx, k, r, c, undo); err != nil {
+			if r, err = e.send(ctx, hctx, k, r, c, undo, read); err != nil {
 				return r, err
 			}
+			ready, sent, read = false, true, nil
 		case actLookup:
 			if r, seen, err = e.ask(ctx, hctx, k, r, c, undo); err != nil {
 				return r, err
@@ -245,7 +250,7 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 	}
 	s := situation{
 		contract: contract, record: r, early: c.early(), late: c.late(), lease: c.lease, escalateAfter: k.escalateAfter(),
-		sameAccount: r.Account == contract.Account.String(), mute: k.mute(), looked: seen, sent: sent,
+		sameAccount: r.Account == k.account(), mute: k.mute(), looked: seen, sent: sent,
 	}
 	if s.sameAccount && !r.State.Settled() {
 		terms, err := k.deriveTerms(r, undo)
@@ -260,7 +265,7 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 
 // commitAttempt makes the next attempt durable before anything is sent (I1). Only a
 // holder whose claim is live can (I5).
-func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim, undo Effect) (Record, bool, error) {
+func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) (Record, bool, error) {
 	var sent time.Time
 	var n int
 	out, err := e.update(ctx, "send", r, func(next *Record) (*edit, error) {
@@ -271,9 +276,6 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim, 
 		next.endBefore(c)
 		a := next.addAttempt(c.early(), k.contract().grace())
 		n = a.N
-		if next.Undoes.Operation != "" && next.Undoes.Ref == "" {
-			next.Undoes.Ref = undo.Ref
-		}
 		ed := &edit{now: c.late(), dueIn: c.lease, ifToken: c.token, entry: Entry{Source: SourceWorker, Attempt: a.N, Note: "attempt"}}
 		return ed, nil
 	})
@@ -289,7 +291,7 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim, 
 }
 
 // send makes the request of the last committed attempt and merges what came back.
-func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, undo Effect) (Record, error) {
+func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, undo Effect, read any) (Record, error) {
 	n := r.lastAttempt()
 	ev := evidence{source: SourceReply, attempt: n, began: r.attempt(n).Start, honoured: k.contract().Keys.Window > 0}
 	notSent := func(code string) (Record, error) {
@@ -316,7 +318,7 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, und
 		return e.merge(ctx, "record", r, out, c, rep.retryAfter)
 	}
 	rep, err := e.call(hctx, k.contract().Deadline,
-		func(ctx context.Context) (reply, error) { return k.submit(ctx, &r, undo, n) },
+		func(ctx context.Context) (reply, error) { return k.submit(ctx, &r, undo, n, read) },
 		func(rep reply, err error) {
 			if err == nil {
 				_, _ = record(context.WithoutCancel(ctx), rep, nil) // what was learned late is merged like any other observation

@@ -71,8 +71,8 @@ func call(ctx context.Context, hook func(context.Context, settle.Tx) error, t *t
 // InTx runs fn in a transaction of the application: what it writes through the
 // Tx commits together when fn returns nil, else nothing does. It stands in for a
 // database's transaction in tests of what registers operations that way. Other
-// callers of the store wait, or give up with their context, until fn returns; fn
-// must not call the store itself.
+// callers of the store wait until fn returns, or give up with their context, or
+// after five seconds with settle.ErrUncommitted, as fn itself does if it calls the store.
 func (s *Store) InTx(ctx context.Context, fn func(settle.Tx) error) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (s *Store) write(w *settle.Write, id string, now time.Time) (*settle.Record
 	case w.IfVersion == 0 && r != nil:
 		return nil, &settle.ConflictError{Index: settle.ByID(r.id), Existing: copyOf(r.rec, now)}
 	case w.IfVersion == 0:
-		r = &row{id: w.Record.ID}
+		r = &row{id: w.Record.ID, history: make([]settle.Entry, 0, 2)} // most have two: sent and answered
 	case r == nil:
 		return nil, settle.ErrNotFound
 	default:
@@ -206,10 +206,10 @@ func (s *Store) write(w *settle.Write, id string, now time.Time) (*settle.Record
 		}
 	}
 	names := w.Record.Names()
-	if slices.Equal(names, r.names) {
+	if i := shared(names, r.names); i == len(names) && i == len(r.names) {
 		names = r.names
 	} else {
-		for _, n := range names {
+		for _, n := range names[i:] {
 			if owner := s.names[n]; owner != nil && owner != r {
 				return nil, &settle.ConflictError{Index: n, Existing: copyOf(owner.rec, now)}
 			}

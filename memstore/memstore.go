@@ -72,6 +72,9 @@ func New(opts *Options) *Store {
 	return s
 }
 
+// LocalReads implements [settle.Local].
+func (s *Store) LocalReads() bool { return true }
+
 // Get implements [settle.Store].
 func (s *Store) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
 	rec, now, err := s.get(ctx, by)
@@ -244,8 +247,14 @@ func (s *Store) History(ctx context.Context, id string, after int64, limit int) 
 	return out, nil
 }
 
-// lock takes s.mu when no transaction is open, or gives up with ctx (S5).
+// lockWait bounds how long a call waits for an open hook or transaction, perhaps
+// its own caller's.
+const lockWait = 5 * time.Second
+
+// lock takes s.mu when no transaction is open, or gives up with ctx (S5), or
+// with ErrUncommitted.
 func (s *Store) lock(ctx context.Context) error {
+	var late <-chan time.Time
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -256,9 +265,16 @@ func (s *Store) lock(ctx context.Context) error {
 			return nil
 		}
 		s.mu.Unlock()
+		if late == nil {
+			timer := time.NewTimer(lockWait)
+			defer timer.Stop()
+			late = timer.C
+		}
 		select {
 		case <-busy:
 		case <-ctx.Done():
+		case <-late:
+			return settle.ErrUncommitted
 		}
 	}
 }
@@ -321,13 +337,13 @@ func compare[T string | int64](a, b T) int {
 // put makes rec the record of r, and names its names, in every map. A nil rec
 // takes r out.
 func (s *Store) put(r *row, rec *settle.Record, names []settle.Index) {
-	if len(r.names) != len(names) || len(names) > 0 && &r.names[0] != &names[0] {
-		for _, n := range r.names {
+	if i := shared(r.names, names); i < max(len(r.names), len(names)) {
+		for _, n := range r.names[i:] {
 			if n.Name != settle.IndexID {
 				delete(s.names, n)
 			}
 		}
-		for _, n := range names {
+		for _, n := range names[i:] {
 			if n.Name != settle.IndexID {
 				s.names[n] = r
 			}
@@ -356,6 +372,21 @@ func (s *Store) put(r *row, rec *settle.Record, names []settle.Index) {
 		}
 		heap.Push(q, r)
 	}
+}
+
+// shared is how many names a and b begin with in common: as a rule all but the
+// last ones, since Names lists the lasting ones first.
+func shared(a, b []settle.Index) int {
+	n := min(len(a), len(b))
+	if n > 0 && &a[0] == &b[0] {
+		return n
+	}
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }
 
 // queue holds the rows of one kind that have a Due, the earliest on top.

@@ -1,0 +1,265 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// The columns of a record, in the order in which scanRecord reads them.
+const sqliteRecord = `o.version, o.token, o.due, o.updated_at, o.state, o.body, o.request, o.result`
+
+// SQLite is the dialect for SQLite 3.35 and later in a file in WAL mode.
+//
+// It works with every driver for database/sql. Errors are understood where the
+// driver's have a method Code() int (modernc.org/sqlite); for others set
+// Options.ErrorCode, e.g. for github.com/mattn/go-sqlite3
+//
+//	func(err error) (int, bool) {
+//		var e sqlite3.Error
+//		ok := errors.As(err, &e)
+//		return int(e.ExtendedCode), ok
+//	}
+//
+// Nothing depends on the DSN but the journal mode, which is kept in the file.
+// Every writing transaction takes the write lock with its first statement, so
+// it never fails by upgrading a read (IC-33), and waits up to
+// Options.LockWait. PRAGMA synchronous belongs to a connection: the store sets
+// it to FULL on each connection of the pool before the first transaction that
+// it starts there. See DSN for settings that do the application's own
+// transactions good.
+func SQLite() Dialect {
+	return Dialect{
+		name: "sqlite",
+		dir:  "schema/sqlite",
+
+		// An UPDATE that matches no row takes the write lock like any other, waits
+		// for it as the driver was told, and leaves no page to write.
+		lock: `UPDATE settle_schema SET version = version WHERE 0`,
+		lockRow: `UPDATE settle_operation SET version = version WHERE id = ?
+			RETURNING n, version, token, due, created_at, body`,
+		row: `SELECT n, version, token, due, created_at, body FROM settle_operation WHERE id = ?`,
+		taken: `SELECT 1 WHERE EXISTS (SELECT 1 FROM settle_operation WHERE id = ?)
+			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND key = ? AND key <> x'' AND retired = x'')
+			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND subject = ? AND purpose = ? AND retired = x'')
+			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND hold = ?)`,
+		insert: `INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, state, version, token, due,
+			created_at, updated_at, body, request, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		update: `UPDATE settle_operation SET state = ?, version = ?, token = ?, due = ?, updated_at = ?, body = ?, request = ?, result = ?
+			WHERE n = ?`,
+		rename: `UPDATE settle_operation SET scope = ?, kind = ?, key = ?, subject = ?, purpose = ?, retired = ?, hold = ? WHERE n = ?`,
+		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) VALUES (?, ?, ?, ?)`,
+		// The owner is named: a reference that went to another row meanwhile stays there.
+		dropRef: `DELETE FROM settle_reference WHERE account = ? AND kind = ? AND ref = ? AND operation = ?`,
+		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, from_state, to_state, fact, source, attempt, disposition,
+			ref, code, actor, note, alarms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		getBy: map[string]string{
+			"id":  `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE id = ?`,
+			"key": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = ? AND kind = ? AND key = ? AND key <> x'' AND retired = x''`,
+			"intent": `SELECT ` + sqliteRecord + ` FROM settle_operation o
+				WHERE scope = ? AND kind = ? AND subject = ? AND purpose = ? AND retired = x''`,
+			"hold": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = ? AND hold = ?`,
+			"ref": `SELECT ` + sqliteRecord + ` FROM settle_reference r JOIN settle_operation o ON o.n = r.operation
+				WHERE r.account = ? AND r.kind = ? AND r.ref = ?`,
+		},
+		writeID: `SELECT h.write_id FROM settle_operation o JOIN settle_history h ON h.operation = o.n WHERE o.id = ? AND h.seq = ?`,
+		anyDue:  `SELECT 1 FROM settle_operation WHERE due <= ? AND kind IN ({kinds}) LIMIT 1`,
+		due: `SELECT o.n, o.id, ` + sqliteRecord + ` FROM settle_operation o
+			WHERE o.due <= ? AND o.kind IN ({kinds}) ORDER BY o.due, o.n LIMIT ?`,
+		// The old version makes the statement harmless when database/sql repeats it (IC-03).
+		claim:   `UPDATE settle_operation SET token = ?, due = ?, version = ? WHERE n = ? AND version = ?`,
+		renew:   `UPDATE settle_operation SET due = ? WHERE n = ?`,
+		lease:   `SELECT token, due FROM settle_operation WHERE id = ?`,
+		claimed: `SELECT 1 FROM settle_operation WHERE n = ? AND version = ? AND token = ?`,
+		list:    `SELECT o.n, o.id, ` + sqliteRecord + ` FROM settle_operation o WHERE `,
+		history: `SELECT h.seq, h.write_id, h.at, h.from_state, h.to_state, h.fact, h.source, h.attempt, h.disposition,
+			h.ref, h.code, h.actor, h.note, h.alarms
+			FROM settle_operation o JOIN settle_history h ON h.operation = o.n WHERE o.id = ? AND h.seq > ? ORDER BY h.seq LIMIT ?`,
+		savepoint:  `SAVEPOINT settle`,
+		rollbackTo: `ROLLBACK TO settle`,
+		release:    `RELEASE settle`,
+
+		hasSchema: `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'settle_schema'`,
+		version:   `SELECT version FROM settle_schema`,
+
+		local:    true,
+		prepare:  true,
+		classify: sqliteClass,
+		check:    sqliteCheck,
+		ready:    sqliteReady,
+		durable:  sqliteDurable,
+		migrate:  sqliteMigrate,
+	}
+}
+
+// DSN returns a data source name for modernc.org/sqlite that suits both the
+// store and transactions of the application in the same file: WAL, full
+// synchronous, a busy timeout, and transactions that take the write lock at
+// their start. For github.com/mattn/go-sqlite3 the same is
+//
+//	file:PATH?_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_txlock=immediate
+//
+// On macOS add &_pragma=fullfsync(1): without it nothing there survives a loss of
+// power.
+func DSN(path string) string {
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}
+	q := url.Values{
+		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
+		"_txlock": {"immediate"},
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// Primary and extended result codes of SQLite, https://sqlite.org/rescode.html.
+const (
+	sqliteBusy         = 5
+	sqliteLocked       = 6
+	sqliteBusySnapshot = 5 | 2<<8
+	sqlitePrimaryKey   = 19 | 6<<8
+	sqliteUnique       = 19 | 8<<8
+	sqliteRowID        = 19 | 10<<8
+)
+
+func sqliteClass(err error, code func(error) (int, bool)) class {
+	n, ok := code(err)
+	switch {
+	case !ok:
+		return other
+	case n == sqliteBusySnapshot:
+		return stale
+	case n&0xff == sqliteBusy, n&0xff == sqliteLocked:
+		return busy
+	case n == sqliteUnique, n == sqlitePrimaryKey, n == sqliteRowID:
+		return duplicate
+	}
+	return other
+}
+
+func sqliteCheck(ctx context.Context, db *sql.DB, conn *sql.Conn, opts *Options) error {
+	// Without codes the store could not tell "locked" from "broken".
+	_, probe := conn.ExecContext(ctx, `SELECT 1 FROM settle_this_table_does_not_exist`)
+	if _, ok := opts.ErrorCode(probe); !ok {
+		return errors.New("settle/sqlstore: the driver's errors have no Code() int: set Options.ErrorCode")
+	}
+	var seq int
+	var name, file sql.NullString
+	if err := conn.QueryRowContext(ctx, `PRAGMA database_list`).Scan(&seq, &name, &file); err != nil {
+		return fmt.Errorf("settle/sqlstore: database list: %w", err)
+	}
+	if file.String == "" {
+		return sqliteCheckMemory(ctx, db, opts)
+	}
+	var mode string
+	var level int
+	if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
+		return fmt.Errorf("settle/sqlstore: journal mode: %w", err)
+	}
+	if err := conn.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&level); err != nil {
+		return fmt.Errorf("settle/sqlstore: synchronous: %w", err)
+	}
+	switch {
+	case opts.AcceptUnsafe:
+		return nil
+	case !strings.EqualFold(mode, "wal"):
+		return fmt.Errorf("settle/sqlstore: journal mode is %s: run PRAGMA journal_mode=WAL once on the file, or EnsureSchema (I1)", mode)
+	case level < 2:
+		return fmt.Errorf("settle/sqlstore: synchronous is %d, so a commit may not survive a loss of power: "+
+			"set _pragma=synchronous(FULL) in the DSN, or Options.AcceptUnsafe (I1)", level)
+	}
+	return nil
+}
+
+// sqliteCheckMemory: nothing survives the process, and unless they share one,
+// every connection of the pool has a database of its own.
+func sqliteCheckMemory(ctx context.Context, db *sql.DB, opts *Options) error {
+	if !opts.AcceptUnsafe {
+		return errors.New("settle/sqlstore: the database is in memory and survives nothing: use a file, or Options.AcceptUnsafe (I1)")
+	}
+	if db.Stats().MaxOpenConnections == 1 {
+		return nil
+	}
+	second, err := db.Conn(ctx) // the first one is still out
+	if err != nil {
+		return fmt.Errorf("settle/sqlstore: second connection: %w", err)
+	}
+	defer second.Close() //nolint:errcheck // back to the pool
+	var n int
+	if err := second.QueryRowContext(ctx, SQLite().hasSchema).Scan(&n); err != nil || n == 0 {
+		return errors.Join(errors.New("settle/sqlstore: every connection has an in-memory database of its own: "+
+			"call SetMaxOpenConns(1), or use a shared cache"), err)
+	}
+	return nil
+}
+
+func sqliteReady(ctx context.Context, conn *sql.Conn) error {
+	var level int
+	if err := conn.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&level); err != nil {
+		return err
+	}
+	if level >= 2 {
+		return nil
+	}
+	_, err := conn.ExecContext(ctx, `PRAGMA synchronous = FULL`)
+	return err
+}
+
+func sqliteDurable(ctx context.Context, tx *sql.Tx) error {
+	var level int
+	if err := tx.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&level); err != nil {
+		return err
+	}
+	if level < 2 {
+		return errors.New("settle/sqlstore: the transaction's connection has synchronous below FULL: set it in the DSN (I1)")
+	}
+	return nil
+}
+
+// sqliteMigrate first turns the file to WAL, which is kept in the file and
+// cannot be done inside a transaction.
+func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, apply func(ctx context.Context) error) (err error) {
+	until := time.Now().Add(wait)
+	retry := func(query string) error {
+		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+			_, err := conn.ExecContext(ctx, query)
+			if err == nil || ctx.Err() != nil || time.Now().After(until) {
+				return err
+			}
+			// Without a code it may be anything: then wait too.
+			if _, ok := errorCode(err); ok && sqliteClass(err, errorCode) == other {
+				return err
+			}
+			if err := sleep(ctx, pause); err != nil {
+				return err
+			}
+		}
+	}
+	var mode string
+	if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
+		return err
+	}
+	if mode != "wal" && mode != "memory" {
+		if err := retry(`PRAGMA journal_mode = WAL`); err != nil {
+			return err
+		}
+	}
+	if err := retry(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	quiet := context.WithoutCancel(ctx)
+	if err := apply(quiet); err != nil {
+		if _, undo := conn.ExecContext(quiet, `ROLLBACK`); undo != nil {
+			drop(conn)
+		}
+		return err
+	}
+	if _, err := conn.ExecContext(quiet, `COMMIT`); err != nil {
+		drop(conn)
+		return err
+	}
+	return nil
+}

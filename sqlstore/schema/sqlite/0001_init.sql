@@ -1,0 +1,66 @@
+-- settle for SQLite, migration 1.
+--
+-- Names are BLOBs, so they are compared as bytes. Instants are microseconds
+-- since 1970 UTC. To read them:  SELECT CAST(subject AS TEXT), state,
+-- datetime(due / 1000000, 'unixepoch'), CAST(body AS TEXT) FROM settle_operation;
+--
+-- The database must be in WAL mode, once for the file, outside a transaction:
+--   PRAGMA journal_mode = WAL;
+
+CREATE TABLE settle_operation (
+  n          INTEGER PRIMARY KEY,
+  id         BLOB    NOT NULL,
+  scope      BLOB    NOT NULL,
+  kind       BLOB    NOT NULL,
+  key        BLOB    NOT NULL,  -- empty: none was given, the intent is the key
+  subject    BLOB    NOT NULL,
+  purpose    BLOB    NOT NULL,
+  retired    BLOB    NOT NULL,  -- empty while key and intent are this row's, its id once it was replaced
+  hold       BLOB,              -- the hold that it has now
+  state      TEXT    NOT NULL,
+  version    INTEGER NOT NULL,
+  token      BLOB    NOT NULL,
+  due        INTEGER,           -- lease end or next action; NULL: never
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  body       BLOB    NOT NULL,  -- JSON, see settle.EncodeRecord
+  request    BLOB,              -- NULL after retention
+  result     BLOB
+);
+CREATE UNIQUE INDEX settle_operation_id     ON settle_operation (id);
+CREATE UNIQUE INDEX settle_operation_key    ON settle_operation (scope, kind, key, retired) WHERE key <> x'';
+CREATE UNIQUE INDEX settle_operation_intent ON settle_operation (scope, kind, subject, purpose, retired);
+CREATE UNIQUE INDEX settle_operation_hold   ON settle_operation (scope, hold) WHERE hold IS NOT NULL;
+CREATE        INDEX settle_operation_due    ON settle_operation (due, kind)   WHERE due  IS NOT NULL;
+
+CREATE TABLE settle_reference (
+  account   BLOB    NOT NULL,
+  kind      BLOB    NOT NULL,
+  ref       BLOB    NOT NULL,
+  operation INTEGER NOT NULL,
+  PRIMARY KEY (account, kind, ref)
+) WITHOUT ROWID;
+
+CREATE TABLE settle_history (
+  operation   INTEGER NOT NULL,
+  seq         INTEGER NOT NULL,  -- the version after the write
+  write_id    BLOB    NOT NULL,  -- settles what became of a commit whose answer was lost
+  at          INTEGER NOT NULL,
+  from_state  TEXT    NOT NULL,
+  to_state    TEXT    NOT NULL,
+  fact        TEXT    NOT NULL,
+  source      TEXT    NOT NULL,
+  attempt     INTEGER NOT NULL,
+  disposition TEXT    NOT NULL,
+  ref         TEXT    NOT NULL,
+  code        TEXT    NOT NULL,
+  actor       TEXT    NOT NULL,
+  note        TEXT    NOT NULL,
+  alarms      TEXT    NOT NULL,  -- a JSON array of words; empty: none
+  PRIMARY KEY (operation, seq)
+) WITHOUT ROWID;
+
+CREATE TABLE settle_schema (
+  version INTEGER NOT NULL
+);
+INSERT INTO settle_schema (version) VALUES (1);
