@@ -127,7 +127,7 @@ func (s *Store) prepareAll(ctx context.Context) error {
 	d := &s.d
 	all := []string{
 		d.lock, d.lockRow, d.row, d.taken, d.insert, d.update, d.rename, d.addRef, d.dropRef, d.addEntry,
-		d.writeID, d.claim, d.renew, d.lease, d.claimed, d.history,
+		d.created, d.writeID, d.claim, d.renew, d.lease, d.claimed, d.history,
 	}
 	for _, text := range append(all, slices.Collect(maps.Values(d.getBy))...) {
 		if err := s.prepare(ctx, text); err != nil {
