@@ -223,11 +223,11 @@ func sqliteDurable(ctx context.Context, tx *sql.Tx) error {
 
 // sqliteMigrate first turns the file to WAL, which is kept in the file and
 // cannot be done inside a transaction.
-func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, apply func(ctx context.Context) error) (err error) {
+func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, apply func(ctx context.Context) error) error {
 	until := time.Now().Add(wait)
-	retry := func(query string) error {
+	retry := func(try func() error) error {
 		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-			_, err := conn.ExecContext(ctx, query)
+			err := try()
 			if err == nil || ctx.Err() != nil || time.Now().After(until) {
 				return err
 			}
@@ -240,16 +240,20 @@ func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, appl
 			}
 		}
 	}
-	var mode string
-	if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
-		return err
-	}
-	if mode != "wal" && mode != "memory" {
-		if err := retry(`PRAGMA journal_mode = WAL`); err != nil {
+	if err := retry(func() error {
+		var mode string
+		if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil || mode == "wal" || mode == "memory" {
 			return err
 		}
+		_, err := conn.ExecContext(ctx, `PRAGMA journal_mode = WAL`)
+		return err
+	}); err != nil {
+		return err
 	}
-	if err := retry(`BEGIN IMMEDIATE`); err != nil {
+	if err := retry(func() error {
+		_, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`)
+		return err
+	}); err != nil {
 		return err
 	}
 	quiet := context.WithoutCancel(ctx)

@@ -76,10 +76,12 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 		return nil, failed("open", err)
 	}
 	defer conn.Close() //nolint:errcheck // back to the pool
-	if err := d.check(ctx, db, conn, &s.opts); err != nil {
-		return nil, err
-	}
-	if err := checkSchema(ctx, conn, d); err != nil {
+	if err := s.reading(ctx, "open", func() error {
+		if err := d.check(ctx, db, conn, &s.opts); err != nil {
+			return err
+		}
+		return checkSchema(ctx, conn, d)
+	}); err != nil {
 		return nil, err
 	}
 	// The pool may allow one connection only: give it back before preparing.

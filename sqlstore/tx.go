@@ -88,6 +88,7 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 	}()
 	slow := time.NewTimer(lookAfter)
 	defer slow.Stop()
+	over := wait.Done()
 	for {
 		select {
 		case err = <-got:
@@ -100,11 +101,11 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 			if err := look(); err != nil && t.owner.CompareAndSwap(0, 2) {
 				return nil, err
 			}
-		case <-wait.Done():
+		case <-over:
 			if t.owner.CompareAndSwap(0, 2) {
 				return nil, refuse(nil)
 			}
-			wait = context.WithoutCancel(ctx) // got is coming
+			over = nil // got is coming
 		}
 	}
 }
@@ -115,8 +116,11 @@ func (t *step) acquire(ctx, wait context.Context, first func(ctx context.Context
 		t.done = false
 		tx, err := t.conn.BeginTx(ctx, nil)
 		t.runner = runner{s: t.s, tx: tx}
-		if err == nil {
+		switch {
+		case err == nil:
 			err = first(ctx, t.runner)
+		case t.s.class(err) != busy:
+			drop(t.conn) // it may be in a transaction of which nobody knows
 		}
 		if err == nil {
 			return nil

@@ -18,7 +18,7 @@ type floor struct{ insert, update, get *sql.Stmt }
 
 func newFloor(b *testing.B, db *sql.DB) floor {
 	b.Helper()
-	must(b, exec(db, `CREATE TABLE floor (n INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, state TEXT NOT NULL, version INTEGER NOT NULL,
+	must(b, run(db, `CREATE TABLE floor (n INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, state TEXT NOT NULL, version INTEGER NOT NULL,
 		created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, body BLOB NOT NULL, request BLOB, result BLOB)`))
 	prepare := func(q string) *sql.Stmt {
 		st, err := db.Prepare(q)

@@ -20,16 +20,18 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-func exec(db *sql.DB, q string, args ...any) error {
+func run(db *sql.DB, q string, args ...any) error {
 	_, err := db.Exec(q, args...)
 	return err
 }
 
 func file(tb testing.TB) string { return filepath.Join(tb.TempDir(), "settle.db") }
 
+func openDB(dsn string) (*sql.DB, error) { return sql.Open("sqlite", dsn) }
+
 func open(tb testing.TB, dsn string) *sql.DB {
 	tb.Helper()
-	db, err := sql.Open("sqlite", dsn)
+	db, err := openDB(dsn)
 	must(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
 	return db

@@ -259,7 +259,7 @@ func TestSameChangeAgain(t *testing.T) {
 func TestHook(t *testing.T) {
 	t.Parallel()
 	db, s := openBoth(t, plain(t), nil)
-	require.NoError(t, exec(db, `CREATE TABLE shipment (subject TEXT PRIMARY KEY)`))
+	require.NoError(t, run(db, `CREATE TABLE shipment (subject TEXT PRIMARY KEY)`))
 	ship := func(ctx context.Context, tx settle.Tx) error {
 		r, err := tx.Get(ctx, settle.ByKey("tenant-1", "charge", "key-1"))
 		if err != nil {
@@ -394,7 +394,7 @@ func TestClaim(t *testing.T) {
 	assert.Greater(t, got.Due.Sub(r.Due), 50*time.Minute)
 	require.ErrorIs(t, s.Renew(t.Context(), r.ID, "b", time.Hour), settle.ErrClaimLost)
 	require.ErrorIs(t, s.Renew(t.Context(), "nobody", "a", time.Hour), settle.ErrClaimLost)
-	require.NoError(t, exec(db, `UPDATE settle_operation SET due = due - 7200000000 WHERE id = ?`, []byte(r.ID)))
+	require.NoError(t, run(db, `UPDATE settle_operation SET due = due - 7200000000 WHERE id = ?`, []byte(r.ID)))
 	require.ErrorIs(t, s.Renew(t.Context(), r.ID, "a", time.Hour), settle.ErrClaimLost, "a dead lease is never revived")
 	// S22: nor does it write.
 	w := outcome(got)
