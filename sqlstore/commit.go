@@ -111,7 +111,7 @@ func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Reco
 			return out, nil
 		}
 		if errors.Is(err, driver.ErrBadConn) || s.class(err) == stale {
-			return nil, errRestart
+			err = s.unsent("commit", err)
 		}
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -136,7 +137,7 @@ func (t *step) acquire(ctx, wait context.Context, first func(ctx context.Context
 // at a bad time.
 func (s *Store) unsent(doing string, err error) error {
 	if errors.Is(err, driver.ErrBadConn) || s.class(err) == stale || s.class(err) == duplicate {
-		return errRestart
+		return fmt.Errorf("%w: %v", errRestart, err) // not %w: whoever sees ErrBadConn may repeat the whole call
 	}
 	return failed(doing, err)
 }

@@ -383,35 +383,21 @@ func TestNewChecks(t *testing.T) {
 	}(), sqlstore.SQLite()), "99")
 }
 
-// TestSynchronousPerConnection: a connection that somebody made unsafe before
-// the store used it is made safe.
+// TestSynchronousPerConnection: PRAGMA synchronous belongs to a connection, and
+// each is made safe before the store's first transaction on it.
 func TestSynchronousPerConnection(t *testing.T) {
 	t.Parallel()
-	dsn := plain(t)
-	db, s := openBoth(t, dsn, nil)
+	db, s := openBoth(t, plain(t), nil)
+	db.SetMaxOpenConns(1)
+	require.NoError(t, run(db, `PRAGMA synchronous = OFF`))
 	_, err := s.Commit(t.Context(), create("1"))
 	require.NoError(t, err)
-	// All pooled connections: those the store knows, and new ones.
-	for i := range 5 {
-		var conns []*sql.Conn
-		for range i + 1 {
-			c, err := db.Conn(t.Context())
-			require.NoError(t, err)
-			conns = append(conns, c)
-		}
-		for _, c := range conns[1:] {
-			_, err := c.ExecContext(t.Context(), `PRAGMA synchronous = OFF`)
-			require.NoError(t, err)
-		}
-		for _, c := range conns {
-			require.NoError(t, c.Close())
-		}
+	assert.Equal(t, 2, count(t, db, `PRAGMA synchronous`))
+	db.SetMaxIdleConns(0) // a new connection for everything
+	for i := range 100 {
+		_, err := s.Commit(t.Context(), create(fmt.Sprint("n", i)))
+		require.NoError(t, err)
 	}
-	db2 := open(t, dsn+"?_pragma=synchronous(OFF)")
-	s2, err := sqlstore.New(db2, sqlstore.SQLite(), &sqlstore.Options{AcceptUnsafe: true})
-	require.NoError(t, err)
-	_, err = s2.Commit(t.Context(), create("2"))
-	require.NoError(t, err)
 }
 
 func TestSchemaText(t *testing.T) {
