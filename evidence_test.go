@@ -440,8 +440,11 @@ func TestI7_TermsDoNotDependOnOrder(t *testing.T) {
 	underway := eventOf(Underway, "A")
 	underway.terms = little
 	for _, evs := range [][]evidence{
-		{bare, mismatched(eventOf(Applied, "A")), eventOf(Applied, "A")}, {bare, less, eventOf(Applied, "A")},
-		{reversed, eventOf(Applied, "A")}, {reversed, mismatched(eventOf(Applied, "A"))}, {underway, empty, refused},
+		{bare, mismatched(eventOf(Applied, "A")), eventOf(Applied, "A")},
+		{bare, less, eventOf(Applied, "A")},
+		{reversed, eventOf(Applied, "A")},
+		{reversed, mismatched(eventOf(Applied, "A"))},
+		{underway, empty, refused},
 	} {
 		amounts := make(map[string]string)
 		states := make(map[State]string)
