@@ -150,16 +150,16 @@ func TestDecide_Rules(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, decide(c.s))
-			assert.Empty(t, unsafeUnlessDone(c.s, decide(c.s)))
+			assert.Empty(t, breaksUnlessDone(c.s, decide(c.s)))
 		})
 	}
 }
 
-func unsafeUnlessDone(s situation, d decision) string {
+func breaksUnlessDone(s situation, d decision) string {
 	if s.record.State.Settled() {
 		return ""
 	}
-	return unsafe(s, d)
+	return breaks(s, d)
 }
 
 // TestDecide_AccountChangedWhileProcessing: an operation that the provider was working on
