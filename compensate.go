@@ -58,7 +58,7 @@ func (r *Record) target(u Undo) (e Effect, found, ambiguous bool) {
 	}
 	switch len(hits) {
 	case 0:
-		return Effect{Operation: r.ID, Ref: u.Ref, Amount: r.Terms.Amount}, false, false
+		return r.effect(Reference{Ref: u.Ref, Terms: r.Terms}), false, false // as asked, with what is wished
 	case 1:
 		return r.effect(hits[0]), true, false
 	}
@@ -137,7 +137,8 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 	}
 	pn := parent.fork()
 	i := slices.IndexFunc(pn.Ledger, func(p Posting) bool { return p.Operation == next.ID })
-	if i < 0 {
+	posted := i >= 0
+	if !posted {
 		p, err := reserve(effect, next)
 		if err != nil {
 			return nil, err
@@ -150,8 +151,11 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 	}
 	p := &pn.Ledger[i]
 	status := postingOf(next, state, found)
-	if p.Status == status && p.Ref == next.Undoes.Ref && !starts {
+	if posted && p.Status == status && p.Ref == next.Undoes.Ref && !starts {
 		return nil, nil
+	}
+	if starts && !parent.fits(effect, *p) {
+		return nil, exceeds(next, parent.ID, "more than is left of the effect")
 	}
 	p.Status, p.Ref = status, next.Undoes.Ref
 	ed := &edit{now: now, dueIn: Keep, later: true, entry: Entry{Source: SourceWorker, Ref: p.Ref, Code: string(status), Note: "ledger"}}
@@ -179,9 +183,30 @@ func reserve(effect Effect, c *Record) (Posting, error) {
 		return refuse(ErrInvalid, "the amount's unit is not that of the effect")
 	}
 	if effect.Left().less(p.Amount) {
-		return refuse(ErrExceeds, "more than is left of the effect")
+		return p, exceeds(c, effect.Operation, "more than is left of the effect")
 	}
 	return p, nil
+}
+
+func exceeds(c *Record, parent, why string) error {
+	return &Error{Do: "compensate", Kind: c.Kind, ID: parent, Err: ErrExceeds, Cause: errors.New(why)}
+}
+
+// fits reports whether p may start: what is undone and what is on its way, p included,
+// stay within the confirmed effect, which may be smaller than what was asked for when
+// the wish was stored (I9).
+func (r *Record) fits(effect Effect, p Posting) bool {
+	used := sum(effect.Returned, p.Amount)
+	for _, x := range r.postings(effect.Ref) {
+		if x.Operation == p.Operation || x.Status != PostingOpen {
+			continue
+		}
+		if effect.Amount.IsZero() {
+			return false
+		}
+		used = sum(used, x.Amount)
+	}
+	return effect.Amount.IsZero() || !effect.Amount.less(used)
 }
 
 // postingOf is how a compensation in this state stands in its parent's ledger.
@@ -216,10 +241,12 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 	for i := range next.Ledger {
 		p := &next.Ledger[i]
 		effect, found, _ := next.target(Undo{Operation: next.ID, Ref: p.Ref})
-		start := found && (p.Status == PostingWished || p.Status == PostingFreed && !effect.Left().less(p.Amount))
-		stop := !found && p.Status == PostingWished
-		if !start && !stop {
+		if p.Status != PostingWished && (p.Status != PostingFreed || !found) {
 			continue
+		}
+		fits := next.fits(effect, *p)
+		if p.Status == PostingFreed && !fits {
+			continue // what it would undo is taken (T-24)
 		}
 		child, err := e.getOn(ctx, on, ByID(p.Operation))
 		if err != nil {
@@ -228,9 +255,15 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 		cn := child.fork()
 		ed := &edit{now: now, dueIn: Keep, entry: Entry{Source: SourceWorker, Note: "parent_failed"}}
 		switch {
-		case start && p.Status == PostingFreed && child.Withdrawn != WithdrawnParent:
+		case p.Status == PostingFreed && child.Withdrawn != WithdrawnParent:
 			continue // it failed by itself
-		case start:
+		case found && !fits:
+			if child.Review != nil || child.Claimed() {
+				continue
+			}
+			ed.entry.Note, ed.entry.Code = "parent_confirmed", ReasonExceeds
+			cn.Review = &Review{Reason: ReasonExceeds, Since: micros(now)}
+		case found:
 			cn.Withdrawn, ed.entry.Note, ed.dueIn = "", "parent_confirmed", 0
 			p.Status = PostingOpen
 		default:

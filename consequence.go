@@ -86,6 +86,6 @@ func (e *Engine) Redrive(ctx context.Context, id string) error {
 		next.Consequence, next.HookTries = ConsequenceArmed, 0
 		return &edit{now: next.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "redrive"}}, nil
 	})
-	e.nudge()
+	e.Wake()
 	return err
 }

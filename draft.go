@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // draft is a call's operation, checked and encoded, before anything is stored.
@@ -133,7 +134,7 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	if x.opts.OnSuccess != nil {
 		d.record.Consequence = ConsequenceArmed
 	}
-	refused, err := d.approve(op.Approval)
+	refused, err := d.approve(op.Approval, x.e.opts.Clock.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	// later one derive the same.
 	again, err := x.stored(&d.record, op.Undoes)
 	if err != nil {
-		return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{"Request"}, Cause: errors.New("does not survive being stored and read back"), quiet: true}
+		return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{"Request"}, Cause: errors.New("does not survive being stored and read back")}
 	}
 	again.Key, d.read = op.Key, again
 	if d.record.Terms, err = x.terms(again); err != nil {
@@ -192,7 +193,7 @@ func (x *Executor[Req, Res]) finishKey(d *draft, generation int) {
 
 // approve checks an approval against the request it is bound to. refused counts only
 // while no record exists, like every precondition; err says that the approval is malformed.
-func (d *draft) approve(a *Approval) (refused, err error) {
+func (d *draft) approve(a *Approval, now time.Time) (refused, err error) {
 	if a == nil {
 		return nil, nil
 	}
@@ -200,8 +201,11 @@ func (d *draft) approve(a *Approval) (refused, err error) {
 	if a.By == "" || len(a.By) > MaxSubject || a.Fingerprint == "" || len(a.Note) > maxNote {
 		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is at most 1024 bytes")
 	}
-	if a.Fingerprint != r.Fingerprint.Sum {
+	switch {
+	case a.Fingerprint != r.Fingerprint.Sum:
 		return errors.New("the approval is for another request"), nil
+	case !a.Until.IsZero() && !a.Until.After(now):
+		return errors.New("the approval has ended"), nil
 	}
 	c := *a
 	c.At, c.Until = micros(a.At), micros(a.Until)

@@ -279,7 +279,7 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 	idle := e.idle
 	e.mu.Unlock()
-	e.nudge()
+	e.Wake()
 	select {
 	case <-idle:
 		return nil
@@ -314,7 +314,9 @@ func (e *Engine) end() {
 	}
 }
 
-func (e *Engine) nudge() {
+// Wake makes a Run of this engine look for due operations at once, for instance after
+// the commit of a transaction with RegisterTx in it. It does not block.
+func (e *Engine) Wake() {
 	select {
 	case e.wake <- struct{}{}:
 	default:

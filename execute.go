@@ -23,7 +23,7 @@ func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (Rec
 		return e.resume(ctx, fl, k, r)
 	}
 	if c == nil {
-		e.nudge() // a wish: the worker looks after it
+		e.Wake() // a wish: the worker looks after it
 		return r, false, nil
 	}
 	fl.saw(r)
@@ -63,7 +63,7 @@ func (e *Engine) registerOnly(ctx context.Context, k kind, d *draft) (Record, er
 	if err != nil {
 		return Record{}, err
 	}
-	e.nudge()
+	e.Wake()
 	return r, nil
 }
 

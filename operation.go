@@ -295,7 +295,8 @@ func (r Record) LogValue() slog.Value {
 // never shows another request's result.
 type Outcome[Res any] struct {
 	Record
-	// Replayed: the answer comes from the store and this call sent nothing.
+	// Replayed: this call sent nothing; the answer is that of an earlier or a shared
+	// request, from the store or by a lookup.
 	Replayed bool
 	// Next is the caller's safe next action.
 	Next   Next

@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ const (
 	ReasonProcessing = "processing_limit"   // the provider did not decide within the contract's limit
 	ReasonSendBefore = "send_before_passed" // may have been sent, and must not be sent again
 	ReasonAmbiguous  = "ambiguous_effect"   // a compensation names none of several effects
+	ReasonExceeds    = "exceeds_effect"     // a compensation would undo more than was confirmed
 	ReasonMute       = "key_not_sent"       // the adapter ignores the key that it should send
 )
 
@@ -267,5 +269,8 @@ func (e *Engine) Reconcile(ctx context.Context, id string) (Record, error) {
 		r, err = e.pass(ctx, k, r, c, nil)
 		return r, false, err
 	})
+	if errors.Is(err, ErrDraining) {
+		return r, &Error{Do: "reconcile", Kind: r.Kind, ID: id, State: r.State, Err: ErrDraining}
+	}
 	return out.record, err
 }

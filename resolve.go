@@ -62,7 +62,7 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	if err != nil {
 		return out, err
 	}
-	e.nudge()
+	e.Wake()
 	return out, nil
 }
 

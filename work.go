@@ -208,7 +208,11 @@ func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any)
 		case actSend:
 			if !ready {
 				var committed bool
-				if r, committed, err = e.commitAttempt(ctx, k, r, c); err != nil {
+				r, committed, err = e.commitAttempt(ctx, k, r, c)
+				switch {
+				case errors.Is(err, ErrExceeds):
+					return e.release(ctx, r, c, decision{do: actReview, reason: ReasonExceeds})
+				case err != nil:
 					return r, err
 				}
 				if !committed {
