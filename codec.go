@@ -372,7 +372,7 @@ func appendText(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
 	from := 0
-	for i := 0; i < len(s); i++ {
+	for i := plain(s); i < len(s); i++ {
 		c := s[i]
 		if c >= ' ' && c != '"' && c != '\\' {
 			continue
@@ -386,6 +386,23 @@ func appendText(b []byte, s string) []byte {
 		}
 	}
 	return append(append(b, s[from:]...), '"')
+}
+
+// plain counts bytes at the start of s, eight at a time, among which is no
+// quote, backslash or control character.
+func plain(s string) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		w := s[i : i+8]
+		x := uint64(w[0]) | uint64(w[1])<<8 | uint64(w[2])<<16 | uint64(w[3])<<24 |
+			uint64(w[4])<<32 | uint64(w[5])<<40 | uint64(w[6])<<48 | uint64(w[7])<<56
+		quote, back := x^('"'*ones), x^('\\'*ones)
+		if ((x-' '*ones)&^x|(quote-ones)&^quote|(back-ones)&^back)&high != 0 {
+			break
+		}
+	}
+	return i
 }
 
 // parser reads JSON without reflection. Texts are parts of s, so that a record
@@ -409,12 +426,11 @@ func (p *parser) fail(what string) {
 // peek skips white space and returns the next byte, or 0 at the end.
 func (p *parser) peek() byte {
 	for p.i < len(p.s) {
-		switch c := p.s[p.i]; c {
-		case ' ', '\t', '\n', '\r':
-			p.i++
-		default:
+		c := p.s[p.i]
+		if c > ' ' || c != ' ' && c != '\t' && c != '\n' && c != '\r' {
 			return c
 		}
+		p.i++
 	}
 	return 0
 }
@@ -473,7 +489,7 @@ func (p *parser) text() string {
 	}
 	p.i++
 	from := p.i
-	for i := from; i < len(p.s); i++ {
+	for i := from + plain(p.s[from:]); i < len(p.s); i++ {
 		switch c := p.s[i]; {
 		case c == '"':
 			p.i = i + 1
