@@ -2,7 +2,6 @@ package settle
 
 import (
 	"context"
-	"errors"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -100,8 +99,10 @@ type AccountFacts struct{ Provider, Account, Region, Mode string }
 
 // String joins the facts injectively; this text is stored.
 func (f AccountFacts) String() string {
-	esc := strings.NewReplacer(`\`, `\\`, "/", `\/`)
-	return esc.Replace(f.Provider) + "/" + esc.Replace(f.Account) + "/" + esc.Replace(f.Region) + "/" + esc.Replace(f.Mode)
+	esc := func(s string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "/", `\/`)
+	}
+	return esc(f.Provider) + "/" + esc(f.Account) + "/" + esc(f.Region) + "/" + esc(f.Mode)
 }
 
 // Forever is the window of a provider that never forgets a key.
@@ -257,5 +258,3 @@ type Observation[Res any] struct {
 	// RetryAfter is how long the provider asked to be left alone, with NotApplied.
 	RetryAfter time.Duration
 }
-
-var errNoKey = errors.New("the adapter never called Call.Key, although its contract says that keys are honoured")

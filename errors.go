@@ -90,8 +90,8 @@ func (s *sentinel) Unwrap() error { return s.parent }
 
 // Error is the one error type of this package. Err is the sentinel to branch
 // on; Cause, if any, is what an adapter, hook or store said. The text names the
-// operation and never holds a request, a result, or the words of an adapter,
-// which may quote them (I16); reach those with [errors.As] through Cause.
+// operation and never holds a request or a result; what an adapter or a hook said,
+// which may quote them, is not kept at all (I16).
 type Error struct {
 	Do    string // what was tried: "execute", "cancel", …
 	Kind  string // kind of the operation
@@ -103,7 +103,6 @@ type Error struct {
 	Fields []string
 	Err    error // the sentinel
 	Cause  error // may be nil
-	quiet  bool  // the cause may quote a payload: keep it out of the text
 }
 
 // Error implements error.
@@ -129,7 +128,7 @@ func (e *Error) Error() string {
 	if len(e.Fields) > 0 {
 		b.WriteString(": " + strings.Join(e.Fields, ", "))
 	}
-	if e.Cause != nil && !e.quiet {
+	if e.Cause != nil {
 		b.WriteString(": " + strings.TrimPrefix(e.Cause.Error(), "settle: "))
 	}
 	return b.String()
@@ -162,7 +161,7 @@ func (e *Error) Next() Next {
 	case errors.Is(e.Err, ErrFailed):
 		return NextShowFailure
 	case errors.Is(e.Err, ErrInvalid), errors.Is(e.Err, ErrMismatch), errors.Is(e.Err, ErrConflict),
-		errors.Is(e.Err, ErrExceeds), errors.Is(e.Err, ErrNotFound):
+		errors.Is(e.Err, ErrExceeds), errors.Is(e.Err, ErrNotFound), errors.Is(e.Err, ErrRefused), errors.Is(e.Err, ErrHeld):
 		return NextFixRequest
 	default:
 		return NextStop

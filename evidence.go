@@ -174,7 +174,7 @@ func (r *Record) apply(ev evidence) {
 	case Applied:
 		end(FateApplied)
 		rank := RankSucceeded
-		if (ev.foreign || !r.Terms.meets(ev.terms)) && ev.source != SourcePerson {
+		if (ev.foreign || r.takenElsewhere(ev.ref) || !r.Terms.meets(ev.terms)) && ev.source != SourcePerson {
 			rank = RankDisputed
 		}
 		r.raise(ev, rank)
@@ -187,6 +187,11 @@ func (r *Record) apply(ev evidence) {
 			r.Code, r.Message = ev.code, ev.message
 		}
 	}
+}
+
+// takenElsewhere reports whether ref is known to belong to another operation.
+func (r *Record) takenElsewhere(ref string) bool {
+	return slices.ContainsFunc(r.References, func(x Reference) bool { return x.Ref == ref && x.Foreign })
 }
 
 func (r *Record) attempt(n int) *Attempt {
@@ -413,8 +418,10 @@ func (r *Record) effect(ref Reference) Effect {
 		switch p.Status {
 		case PostingWished, PostingOpen:
 			e.Reserved = sum(e.Reserved, p.Amount)
+			e.whole = e.whole || p.Amount.IsZero()
 		case PostingDone:
 			e.Returned = sum(e.Returned, p.Amount)
+			e.whole = e.whole || p.Amount.IsZero()
 		case PostingFreed, PostingUndone:
 		}
 	}

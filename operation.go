@@ -73,6 +73,7 @@ type Effect struct {
 	Amount         Amount // confirmed; zero: an effect without amount
 	Reserved       Amount // held by open compensations
 	Returned       Amount // undone by completed compensations and foreign ones
+	whole          bool   // a compensation without an amount has it all
 }
 
 // Left is what may still be undone.
@@ -91,7 +92,7 @@ type Record struct {
 	ID          string // UUID
 	Scope       string
 	Kind        string
-	Key         string // given by the application, or made from the intent
+	Key         string // given by the application; empty: the intent is the key
 	Subject     string
 	Purpose     string
 	Generation  int    // 0, or one more than that of the operation it replaces
@@ -206,6 +207,20 @@ func (r Record) Clone() Record {
 	return r
 }
 
+// fork returns a copy to decide on: what is ever changed in place is copied, payloads
+// and terms, which never are, are shared.
+func (r *Record) fork() Record {
+	c := *r
+	c.Attempts = slices.Clone(r.Attempts)
+	c.References = slices.Clone(r.References)
+	c.Ledger = slices.Clone(r.Ledger)
+	if r.Review != nil {
+		v := *r.Review
+		c.Review = &v
+	}
+	return c
+}
+
 // Err is the verdict of r: nil if and only if the effect is confirmed and its
 // consequence, if there is one, committed.
 func (r *Record) Err() error {
@@ -257,6 +272,9 @@ func (r *Record) verdict() error {
 
 // String names r by kind, id, state and version.
 func (r Record) String() string {
+	if r.ID == "" {
+		return "no operation"
+	}
 	return fmt.Sprintf("%s %s %s v%d", r.Kind, r.ID, r.State, r.Version)
 }
 
@@ -277,7 +295,8 @@ func (r Record) LogValue() slog.Value {
 // never shows another request's result.
 type Outcome[Res any] struct {
 	Record
-	// Replayed: the answer comes from the store and this call sent nothing.
+	// Replayed: this call sent nothing; the answer is that of an earlier or a shared
+	// request, from the store or by a lookup.
 	Replayed bool
 	// Next is the caller's safe next action.
 	Next   Next

@@ -93,7 +93,7 @@ const (
 func (n Next) Advice() string {
 	switch n {
 	case NextRetry:
-		return "Nothing had an effect yet. Repeat the same operation, unchanged."
+		return "It is not settled. Repeat the same operation, unchanged: that is safe. Do not start it under a new request."
 	case NextWait:
 		return "The outcome is not known yet and the effect may exist. Do not repeat it under a new request, key or purpose; ask for its status later."
 	case NextAskCustomer:

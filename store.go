@@ -14,13 +14,16 @@ import (
 // Clauses that hold for every method:
 //
 //   - S1: safe for concurrent use, by many processes where the store is shared.
-//   - S2: names and keys are compared as bytes; what is stored comes back exactly,
-//     times in whole microseconds UTC.
+//   - S2: names and keys are compared as bytes; what is stored comes back exactly, 1970
+//     and empty payloads included. Instants come in as whole microseconds UTC. Nil and empty
+//     are told apart for payloads; other slices and maps may come back nil.
 //   - S3: returned records and entries share no memory with the store or with each other.
 //   - S4: the store's own clock, read at the moment of the step and after any lock wait,
 //     turns durations into instants and comes back as Record.AsOf. No instant of a caller decides anything (I13).
-//   - S5: when ctx is done the method returns soon; what it did is then unknown, never half done.
+//   - S5: when ctx is done the method returns soon; what it did is then unknown, never
+//     half done. A call whose ctx is done already does nothing and returns an error.
 //   - S6: an error other than those listed says nothing about what happened (I15).
+//     ErrUncommitted means that a lock could not be had and nothing was done.
 //   - S7: what a nil error reported survives the death of the process and, unless the
 //     store says otherwise, loss of power.
 type Store interface {
@@ -34,19 +37,21 @@ type Store interface {
 	//
 	//   - S20: a write with IfVersion 0 creates the record, else it replaces the one whose
 	//     stored version is IfVersion. The store sets Version to IfVersion+1, UpdatedAt
-	//     and AsOf to its time, CreatedAt too on creation, and Due from DueIn.
+	//     and AsOf to its time, CreatedAt too on creation (later it stays as stored), and
+	//     Due from DueIn; Keep means Never on creation.
 	//   - S21: the stored version differs: a *ConflictError with the zero Index and the
-	//     record as it is; nothing is written.
+	//     record as it is; nothing is written. ErrNotFound if there is no such record.
 	//   - S22: IfToken is set and the stored token differs, or its lease has ended: likewise.
 	//   - S23: another record has one of the written record's names (Record.Names): a
 	//     *ConflictError with that index and its owner; nothing is written. The first name in the order of Names counts.
-	//   - S24: writes apply in order; a name that an earlier write of c gave up is free.
+	//   - S24: writes apply in order; a name that an earlier write of c gave up is free,
+	//     one that a later write gives up is not.
 	//   - S25: each write leaves one history entry with the write's version and c.ID; an
 	//     entry is never changed.
 	//   - S26: the same c.ID again, after it was applied, is success: the records as they
-	//     are now, nothing written, no hook.
-	//   - S27: c.Hook, if set, runs once inside the step, after the writes, and sees them
-	//     through its Tx; if it fails nothing is written and the error is a *HookError.
+	//     are now, nothing written, no hook; also for callers that come at the same time.
+	//   - S27: c.Hook, if set, takes effect once, inside the step and after the writes, which
+	//     it sees through its Tx; if it fails or panics nothing is written and the error is a *HookError.
 	//   - S28: the records are returned as written, in the order of c.Writes.
 	Commit(ctx context.Context, c Change) ([]Record, error)
 
@@ -61,8 +66,8 @@ type Store interface {
 	// Renew makes the lease end at now + lease.
 	//
 	//   - S40: it changes Due only, not the version.
-	//   - S41: ErrClaimLost if the token is not the stored one or its lease has ended: a
-	//     dead lease is never revived.
+	//   - S41: ErrClaimLost if the token is empty, not the stored one, or its lease has
+	//     ended: a dead lease is never revived.
 	Renew(ctx context.Context, id, token string, lease time.Duration) error
 
 	// List returns records that match q, in ascending order of ID, at most q.Limit.
@@ -74,6 +79,14 @@ type Store interface {
 	//
 	//   - S60: every committed write is there once.
 	History(ctx context.Context, id string, after int64, limit int) ([]Entry, error)
+}
+
+// Local is an optional interface of a Store whose reads cost no round trip and whose
+// calls wait for nothing but a lock that the store bounds itself: one in memory, or a
+// file. Execute then looks before it writes, and passes contexts without a deadline. It
+// makes replays cheaper and nothing safer.
+type Local interface {
+	LocalReads() bool
 }
 
 // Tx is a store inside a transaction of the application: what it writes commits
@@ -164,13 +177,16 @@ func ByRef(account, kind, ref string) Index {
 	return Index{Name: IndexRef, Parts: [4]string{account, kind, ref}}
 }
 
-// Names lists the names that r has: its id; key and intent until it is
-// replaced; its hold until that is released; the references it owns.
+// Names lists the names that r has: its id; its key, if the application gave one,
+// and its intent until it is replaced; its hold until that is released; the references it owns.
 func (r *Record) Names() []Index {
 	out := make([]Index, 0, 4)
 	out = append(out, ByID(r.ID))
 	if r.ReplacedBy == "" {
-		out = append(out, ByKey(r.Scope, r.Kind, r.Key), ByIntent(r.Scope, r.Kind, r.Subject, r.Purpose))
+		if r.Key != "" {
+			out = append(out, ByKey(r.Scope, r.Kind, r.Key))
+		}
+		out = append(out, ByIntent(r.Scope, r.Kind, r.Subject, r.Purpose))
 	}
 	if h := r.HeldName(); h != "" {
 		out = append(out, ByHold(r.Scope, h))
@@ -227,7 +243,9 @@ const (
 	DispositionApplied    Disposition = "applied"    // it moved or confirmed the state
 	DispositionSuperseded Disposition = "superseded" // kept, and the state already knew better
 	DispositionRevived    Disposition = "revived"    // success after failure
-	DispositionControl    Disposition = "control"    // no observation: a claim, schedule or decision
+	// DispositionInconclusive: no answer, or an answer that proves nothing.
+	DispositionInconclusive Disposition = "inconclusive"
+	DispositionControl      Disposition = "control" // no observation: a claim, schedule or decision
 )
 
 // ConflictError says which name, or (zero Index) that the version, token or

@@ -1,5 +1,10 @@
 // Package examples holds runnable programs that use settle, one in each folder,
-// and a test for each.
+// and a test for each:
+//
+//   - lostreply: a lost reply and a killed process, without settle and with it. Start here.
+//   - webhandler: a payment endpoint, its answers, and the order marked as paid in one transaction.
+//   - worker: charges and refunds registered next to business rows, done by a worker.
+//   - agenttool: a payment tool for a language model that forgets and repeats.
 //
 // It is a module of its own so that what a program needs (a database driver, a
 // provider's SDK) never becomes a requirement of the root module. It is never

@@ -16,6 +16,9 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 	if c.Token == "" || c.Lease <= 0 {
 		return nil, invalid("a claim without token or lease")
 	}
+	if ctx.Err() != nil {
+		return nil, ended("claim", ctx)
+	}
 	if len(c.Kinds) == 0 || c.Limit <= 0 {
 		return nil, nil
 	}
@@ -110,8 +113,13 @@ func (s *Store) claim(ctx context.Context, c settle.Claim, due string, kindArgs 
 
 // Renew implements settle.Store.
 func (s *Store) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	if token == "" || lease <= 0 {
-		return invalid("a renewal without token or lease")
+	switch {
+	case ctx.Err() != nil:
+		return ended("renew", ctx)
+	case token == "":
+		return settle.ErrClaimLost
+	case lease <= 0:
+		return invalid("a renewal without lease")
 	}
 	var err error
 	for range restarts {

@@ -41,6 +41,8 @@ type Dialect struct {
 	hasSchema string // counts the table settle_schema
 	version   string
 
+	// local: reads cost no round trip.
+	local bool
 	// prepare: statements may be prepared once. Off where a proxy may hand out
 	// another session for every transaction (IC-37).
 	prepare bool

@@ -44,7 +44,7 @@ func SQLite() Dialect {
 			RETURNING n, version, token, due, body`,
 		row: `SELECT n, version, token, due, body FROM settle_operation WHERE id = ?`,
 		taken: `SELECT 1 WHERE EXISTS (SELECT 1 FROM settle_operation WHERE id = ?)
-			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND key = ? AND retired = x'')
+			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND key = ? AND key <> x'' AND retired = x'')
 			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND subject = ? AND purpose = ? AND retired = x'')
 			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND hold = ?)`,
 		insert: `INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, state, version, token, due,
@@ -59,7 +59,7 @@ func SQLite() Dialect {
 		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES (?, ?, ?, ?, ?)`,
 		getBy: map[string]string{
 			"id":  `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE id = ?`,
-			"key": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = ? AND kind = ? AND key = ? AND retired = x''`,
+			"key": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = ? AND kind = ? AND key = ? AND key <> x'' AND retired = x''`,
 			"intent": `SELECT ` + sqliteRecord + ` FROM settle_operation o
 				WHERE scope = ? AND kind = ? AND subject = ? AND purpose = ? AND retired = x''`,
 			"hold": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = ? AND hold = ?`,
@@ -88,6 +88,7 @@ func SQLite() Dialect {
 		hasSchema: `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'settle_schema'`,
 		version:   `SELECT version FROM settle_schema`,
 
+		local:    true,
 		prepare:  true,
 		classify: sqliteClass,
 		check:    sqliteCheck,

@@ -13,6 +13,9 @@ import (
 	"github.com/settle-go/settle"
 )
 
+// LocalReads implements settle.Local: SQLite is a file, a server is not.
+func (s *Store) LocalReads() bool { return s.d.local }
+
 // Get implements settle.Store.
 func (s *Store) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
 	var r settle.Record

@@ -220,6 +220,9 @@ func (a appTx) Commit(ctx context.Context, c settle.Change) ([]settle.Record, er
 	if err := valid(&c); err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil {
+		return nil, ended("commit", ctx)
+	}
 	if len(c.Writes) == 0 {
 		return nil, nil
 	}

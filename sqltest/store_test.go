@@ -288,7 +288,9 @@ func TestHook(t *testing.T) {
 	assert.Zero(t, count(t, db, `SELECT count(*) FROM shipment`))
 
 	o.Hook = func(ctx context.Context, tx settle.Tx) error { panic(boom) }
-	assert.PanicsWithError(t, "boom", func() { _, _ = s.Commit(t.Context(), o) })
+	_, err = s.Commit(t.Context(), o)
+	require.ErrorAs(t, err, &he)
+	assert.NotContains(t, he.Err.Error(), "boom")
 
 	var stale settle.Tx
 	o.Hook = func(ctx context.Context, tx settle.Tx) error { stale = tx; return ship(ctx, tx) }

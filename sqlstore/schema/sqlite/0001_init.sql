@@ -12,7 +12,7 @@ CREATE TABLE settle_operation (
   id         BLOB    NOT NULL,
   scope      BLOB    NOT NULL,
   kind       BLOB    NOT NULL,
-  key        BLOB    NOT NULL,
+  key        BLOB    NOT NULL,  -- empty: none was given, the intent is the key
   subject    BLOB    NOT NULL,
   purpose    BLOB    NOT NULL,
   retired    BLOB    NOT NULL,  -- empty while key and intent are this row's, its id once it was replaced
@@ -30,7 +30,7 @@ CREATE TABLE settle_operation (
   entry      BLOB    NOT NULL   -- row of its own would make every creation write one more page
 );
 CREATE UNIQUE INDEX settle_operation_id     ON settle_operation (id);
-CREATE UNIQUE INDEX settle_operation_key    ON settle_operation (scope, kind, key, retired);
+CREATE UNIQUE INDEX settle_operation_key    ON settle_operation (scope, kind, key, retired) WHERE key <> x'';
 CREATE UNIQUE INDEX settle_operation_intent ON settle_operation (scope, kind, subject, purpose, retired);
 CREATE UNIQUE INDEX settle_operation_hold   ON settle_operation (scope, hold) WHERE hold IS NOT NULL;
 CREATE        INDEX settle_operation_due    ON settle_operation (due, kind)   WHERE due  IS NOT NULL;

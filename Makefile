@@ -1,0 +1,104 @@
+# Every target needs Go, make and a POSIX shell, nothing else: Go downloads the modules,
+# and the tools are built from source at the versions pinned in tools/go.mod.
+
+# The root module and each nested one. A new nested module is picked up by its go.mod.
+MODULES := . $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod)))
+
+GO        ?= go
+TESTFLAGS ?= -timeout=4m
+BENCH     ?= .
+BENCHTIME ?= 1s
+FUZZ      ?= ^Fuzz
+FUZZTIME  ?= 10s
+
+# The race detector needs cgo. Where there is no C compiler the tests run without it, but
+# not in CI: there the same lack is an error.
+ifeq ($(CI),true)
+RACE := -race
+else
+RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+endif
+
+BIN      := $(CURDIR)/bin
+GOLANGCI := $(BIN)/golangci-lint
+GOFUMPT  := $(BIN)/gofumpt
+TOOLS    := $(BIN)/.built
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Run the lost-reply example: a charge whose answer never arrives
+	$(GO) -C examples run ./lostreply
+
+.PHONY: test
+test: ## Vet and test every module, with the race detector
+	@$(if $(RACE),,echo "no C compiler: testing without the race detector")
+	@set -e; for m in $(MODULES); do \
+		echo "== test $$m"; \
+		$(GO) -C $$m vet $(RACE) ./...; \
+		$(GO) -C $$m test $(RACE) -vet=off -count=1 $(TESTFLAGS) ./...; \
+	done
+
+.PHONY: lint
+lint: $(TOOLS) ## Lint every module and check the formatting
+	@set -e; for m in $(MODULES); do \
+		echo "== lint $$m"; \
+		(cd $$m && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); \
+	done
+	@echo "== gofumpt"; diff=$$($(GOFUMPT) -d .) && [ -z "$$diff" ] || \
+		{ echo "$$diff"; echo "not formatted: run 'make fmt'"; exit 1; }
+
+.PHONY: fmt
+fmt: $(TOOLS) ## Format the code of every module
+	@set -e; for m in $(MODULES); do \
+		(cd $$m && $(GOLANGCI) fmt --config $(CURDIR)/.golangci.yml ./...); \
+	done
+
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=regexp, BENCHTIME=1s)
+	@set -e; for m in $(MODULES); do \
+		echo "== bench $$m"; \
+		$(GO) -C $$m test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...; \
+	done
+
+# `go test -list` prints the names found in a package, then a line "ok <package>".
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for a short time (FUZZ=regexp, FUZZTIME=10s)
+	@set -e; n=0; for m in $(MODULES); do \
+		listed=$$($(GO) -C $$m test -list '$(FUZZ)' ./...) || { echo "$$listed"; exit 1; }; \
+		targets=$$(echo "$$listed" | \
+			awk '/^Fuzz/ { f[++k] = $$1 } /^ok/ { for (i = 1; i <= k; i++) print f[i] "@" $$2; k = 0 }'); \
+		for t in $$targets; do \
+			echo "== fuzz $$t"; n=$$((n + 1)); \
+			$(GO) -C $$m test -run '^$$' -fuzz "^$${t%%@*}$$" -fuzztime $(FUZZTIME) "$${t#*@}"; \
+		done; \
+	done; \
+	[ $$n -gt 0 ] || { echo "no fuzz target matches $(FUZZ)"; exit 1; }
+
+.PHONY: cover
+cover: ## Measure how much of the root module its own tests reach
+	@$(GO) test -count=1 -coverpkg=./... -coverprofile=coverage.out ./...
+	@$(GO) tool cover -html=coverage.out -o coverage.html
+	@$(GO) tool cover -func=coverage.out | tail -n 1
+
+.PHONY: tidy-check
+tidy-check: ## Fail if a go.mod or go.sum is not tidy
+	@set -e; for m in $(MODULES) tools; do \
+		echo "== tidy $$m"; \
+		$(GO) -C $$m mod tidy -diff; \
+	done
+
+.PHONY: clean
+clean: ## Remove what the other targets left here
+	rm -rf $(BIN) coverage.out coverage.html
+
+# Building takes a few minutes the first time and is repeated only for another version.
+$(TOOLS): tools/go.mod tools/go.sum
+	@echo "building golangci-lint and gofumpt (a few minutes the first time)"
+	@mkdir -p $(BIN)
+	@$(GO) -C tools build -o $(BIN)/ tool
+	@touch $@

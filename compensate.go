@@ -1,0 +1,280 @@
+package settle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"time"
+)
+
+// The words of Record.Withdrawn that the engine writes by itself.
+const (
+	WithdrawnExpired = "send_before_passed"
+	WithdrawnParent  = "nothing_to_undo" // the operation that it compensates turned out to have no effect
+)
+
+// errBarred: the compensation must not be sent, its effect is not confirmed now (I8).
+var errBarred = errors.New("settle: the effect to undo is not confirmed")
+
+// Compensate undoes a confirmed effect of an operation of the kind that this executor
+// undoes, as an operation of its own with every property of one: its key is made
+// from the effect, this kind and the reason, so that the same call again is the same
+// compensation. Its amount, from Adapter.Terms, is reserved in the commit that reads
+// the parent; terms without an amount undo the whole effect.
+//
+// Of an operation that is not settled the wish is stored, and the error matches
+// ErrWaiting; it starts by itself when the effect is confirmed and is canceled when
+// there turns out to be none. Of one of which nothing was sent, that one is
+// canceled: ErrNoEffect. ErrExceeds if more would be undone than was done,
+// ErrNotFound for an unknown id (undo an intent that may never have been registered with Cancel).
+func (x *Executor[Req, Res]) Compensate(ctx context.Context, effect Effect, reason string, req Req) (Outcome[Res], error) {
+	return x.Execute(ctx, Operation[Req]{Undoes: Effect{Operation: effect.Operation, Ref: effect.Ref}, Purpose: reason, Request: req})
+}
+
+// undoSubject derives the subject of a compensation: with the reason as purpose and
+// the kind as method it makes the key of (parent, reference, method, reason).
+func undoSubject(u Undo) string {
+	switch s := u.Operation + "/" + u.Ref; {
+	case u.Ref == "":
+		return u.Operation
+	case len(s) <= MaxSubject:
+		return s
+	default:
+		h := sha256.Sum256([]byte(u.Ref))
+		return u.Operation + "/sha256:" + hex.EncodeToString(h[:])
+	}
+}
+
+// target finds the effect of parent that u names: found is false if there is none
+// now, and ambiguous says that u must name one of several.
+func (r *Record) target(u Undo) (e Effect, found, ambiguous bool) {
+	var hits []Reference
+	for _, ref := range r.references() {
+		if ref.Rank == RankSucceeded && (u.Ref == "" || u.Ref == ref.Ref) {
+			hits = append(hits, ref)
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return r.effect(Reference{Ref: u.Ref, Terms: r.Terms}), false, false // as asked, with what is wished
+	case 1:
+		return r.effect(hits[0]), true, false
+	}
+	return Effect{Operation: r.ID}, false, true
+}
+
+// undoing reads the parent of a compensation and says whether the compensation may be
+// sent now: barred is nil, or what to do instead.
+func (e *Engine) undoing(ctx context.Context, r *Record) (Effect, *decision, error) {
+	parent, err := e.get(ctx, ByID(r.Undoes.Operation))
+	if err != nil {
+		return Effect{}, nil, e.storeError("read the parent", r.Kind, r.ID, err)
+	}
+	effect, found, ambiguous := parent.target(r.Undoes)
+	switch {
+	case found:
+		return effect, nil, nil
+	case ambiguous:
+		return effect, &decision{do: actReview, reason: ReasonAmbiguous}, nil
+	case parent.State.Settled() && !r.mayHaveLeft():
+		return effect, &decision{do: actCancel, reason: WithdrawnParent}, nil
+	}
+	return effect, &decision{do: actWait, in: backoff(r.Tries + 1)}, nil
+}
+
+func (r *Record) mayHaveLeft() bool {
+	return slices.ContainsFunc(r.Attempts, func(a Attempt) bool { return !a.harmless() })
+}
+
+// related computes the writes on other records that belong into the same step as
+// cur becoming next: the parent's ledger for a compensation, and the waiting
+// compensations of an operation that settles. It may change next's ledger.
+func (e *Engine) related(ctx context.Context, on committer, cur, next *Record, now time.Time) ([]Write, error) {
+	var out []Write
+	if next.Undoes.Operation != "" {
+		w, err := e.postToParent(ctx, on, cur, next, now)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			out = append(out, *w)
+		}
+	}
+	if len(next.Ledger) > 0 {
+		ws, err := e.wakeWishes(ctx, on, next, now)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ws...)
+	}
+	return out, nil
+}
+
+// postToParent brings the parent's ledger in step with its compensation. The parent's
+// version guards the reservation, and every attempt: it is only committed while
+// the effect is confirmed (I8, I9).
+func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Record, now time.Time) (*Write, error) {
+	starts := next.lastAttempt() > cur.lastAttempt()
+	state := next.compute(true)
+	if cur.Version > 0 && state == cur.State && !starts {
+		return nil, nil
+	}
+	parent, err := e.getOn(ctx, on, ByID(next.Undoes.Operation))
+	if err != nil {
+		return nil, err
+	}
+	effect, found, _ := parent.target(next.Undoes)
+	if starts && !found {
+		return nil, errBarred
+	}
+	if starts && next.Undoes.Ref == "" {
+		next.Undoes.Ref = effect.Ref // from now on it is this effect
+	}
+	if now.IsZero() {
+		now = parent.AsOf
+	}
+	pn := parent.fork()
+	i := slices.IndexFunc(pn.Ledger, func(p Posting) bool { return p.Operation == next.ID })
+	posted := i >= 0
+	if !posted {
+		p, err := reserve(effect, next)
+		if err != nil {
+			return nil, err
+		}
+		if !found && parent.State.Settled() {
+			return nil, &Error{Do: "compensate", Kind: next.Kind, ID: parent.ID, State: parent.State, Err: ErrNoEffect}
+		}
+		pn.Ledger = append(pn.Ledger, p)
+		i = len(pn.Ledger) - 1
+	}
+	p := &pn.Ledger[i]
+	status := postingOf(next, state, found)
+	if posted && p.Status == status && p.Ref == next.Undoes.Ref && !starts {
+		return nil, nil
+	}
+	if starts && !parent.fits(effect, *p) {
+		return nil, exceeds(next, parent.ID, "more than is left of the effect")
+	}
+	p.Status, p.Ref = status, next.Undoes.Ref
+	ed := &edit{now: now, dueIn: Keep, later: true, entry: Entry{Source: SourceWorker, Ref: p.Ref, Code: string(status), Note: "ledger"}}
+	w, _ := e.conclude(nil, &parent, &pn, ed, false)
+	return &w, nil
+}
+
+// reserve makes the ledger line of a new compensation, if it fits.
+func reserve(effect Effect, c *Record) (Posting, error) {
+	p := Posting{Operation: c.ID, Kind: c.Kind, Ref: c.Undoes.Ref, Amount: c.Terms.Amount, Status: PostingWished}
+	refuse := func(sentinel error, why string) (Posting, error) {
+		return p, &Error{Do: "compensate", Kind: c.Kind, ID: effect.Operation, Err: sentinel, Cause: errors.New(why)}
+	}
+	switch {
+	case effect.Amount.IsZero() && !p.Amount.IsZero():
+		return refuse(ErrInvalid, "the effect has no amount")
+	case effect.Amount.IsZero():
+		if !effect.Reserved.IsZero() || !effect.Returned.IsZero() || effect.whole {
+			return refuse(ErrExceeds, "another compensation undoes it")
+		}
+		return p, nil
+	case p.Amount.IsZero():
+		p.Amount = effect.Amount
+	case p.Amount.Unit != effect.Amount.Unit:
+		return refuse(ErrInvalid, "the amount's unit is not that of the effect")
+	}
+	if effect.Left().less(p.Amount) {
+		return p, exceeds(c, effect.Operation, "more than is left of the effect")
+	}
+	return p, nil
+}
+
+func exceeds(c *Record, parent, why string) error {
+	return &Error{Do: "compensate", Kind: c.Kind, ID: parent, Err: ErrExceeds, Cause: errors.New(why)}
+}
+
+// fits reports whether p may start: what is undone and what is on its way, p included,
+// stay within the confirmed effect, which may be smaller than what was asked for when
+// the wish was stored (I9).
+func (r *Record) fits(effect Effect, p Posting) bool {
+	used := sum(effect.Returned, p.Amount)
+	for _, x := range r.postings(effect.Ref) {
+		if x.Operation == p.Operation || x.Status != PostingOpen {
+			continue
+		}
+		if effect.Amount.IsZero() {
+			return false
+		}
+		used = sum(used, x.Amount)
+	}
+	return effect.Amount.IsZero() || !effect.Amount.less(used)
+}
+
+// postingOf is how a compensation in this state stands in its parent's ledger.
+func postingOf(c *Record, state State, confirmed bool) PostingStatus {
+	switch state {
+	case StateSucceeded, StateCompensating, StateCompensated:
+		return PostingDone
+	case StateFailed:
+		if slices.ContainsFunc(c.References, func(x Reference) bool { return x.Rank == RankReversed }) {
+			return PostingUndone
+		}
+		return PostingFreed
+	case StateCanceled:
+		return PostingFreed
+	case StateCreated, StateSubmitting, StateUnknown, StateProcessing, StateActionRequired, StateReview:
+	}
+	if !confirmed && !c.mayHaveLeft() {
+		return PostingWished
+	}
+	return PostingOpen
+}
+
+// wakeWishes starts the compensations that waited for next to be confirmed, and
+// cancels them when it turns out to have no effect; in the same commit. One that was
+// canceled for that reason starts after all when the operation revives (T-41).
+func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now time.Time) ([]Write, error) {
+	state := next.compute(true)
+	if !state.Settled() {
+		return nil, nil
+	}
+	var out []Write
+	for i := range next.Ledger {
+		p := &next.Ledger[i]
+		effect, found, _ := next.target(Undo{Operation: next.ID, Ref: p.Ref})
+		if p.Status != PostingWished && (p.Status != PostingFreed || !found) {
+			continue
+		}
+		fits := next.fits(effect, *p)
+		if p.Status == PostingFreed && !fits {
+			continue // what it would undo is taken (T-24)
+		}
+		child, err := e.getOn(ctx, on, ByID(p.Operation))
+		if err != nil {
+			return nil, err
+		}
+		cn := child.fork()
+		ed := &edit{now: now, dueIn: Keep, entry: Entry{Source: SourceWorker, Note: "parent_failed"}}
+		switch {
+		case p.Status == PostingFreed && child.Withdrawn != WithdrawnParent:
+			continue // it failed by itself
+		case found && !fits:
+			if child.Review != nil || child.Claimed() {
+				continue
+			}
+			ed.entry.Note, ed.entry.Code = "parent_confirmed", ReasonExceeds
+			cn.Review = &Review{Reason: ReasonExceeds, Since: micros(now)}
+		case found:
+			cn.Withdrawn, ed.entry.Note, ed.dueIn = "", "parent_confirmed", 0
+			p.Status = PostingOpen
+		default:
+			cn.Withdrawn = WithdrawnParent
+			p.Status = PostingFreed
+		}
+		if ed.now.IsZero() {
+			ed.now = child.AsOf
+		}
+		w, _ := e.conclude(nil, &child, &cn, ed, false)
+		out = append(out, w)
+	}
+	return out, nil
+}

@@ -1,0 +1,91 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// hookTries is how often a failing hook is run before it is set aside.
+const hookTries = 10
+
+// consequence decides what the write of a settled record does about the
+// application's hook and about the schedule that a settled row may still need (I11).
+// The hook runs in the commit in which the state first becomes succeeded.
+func (e *Engine) consequence(k kind, cur, next *Record, w *Write, ed *edit, hookFailed bool) func(context.Context, Tx) error {
+	held := cur.Claimed() && next.Token == cur.Token && ed.ifToken == "" // by a worker that runs the hook or a lookup
+	switch {
+	case next.State == StateCompensated:
+		// Never for a wholly compensated operation.
+		if next.Consequence == ConsequenceArmed || next.Consequence == ConsequenceDue {
+			next.Consequence = ConsequenceNone
+		}
+	case next.State != StateSucceeded:
+		if next.Consequence == ConsequenceDue {
+			next.Consequence = ConsequenceArmed
+		}
+	case next.Consequence == ConsequenceArmed || next.Consequence == ConsequenceDue && ed.fulfil:
+		if k != nil && k.hasHook() && !hookFailed && !ed.later {
+			next.Consequence, next.Token = ConsequenceDone, ""
+			w.DueIn = schedule(next.Wake, ed)
+			return k.hook(*next)
+		}
+		next.Consequence, next.Token, w.DueIn = ConsequenceDue, "", 0
+		if hookFailed {
+			next.HookTries++
+			w.DueIn = jitter(backoff(next.HookTries))
+			w.Entry.Note = "hook_failed"
+		}
+		if next.HookTries >= hookTries {
+			next.Consequence, w.DueIn = ConsequenceAside, schedule(next.Wake, ed)
+			ed.alarms = append(ed.alarms, AlarmAside)
+		}
+		return nil
+	case next.Consequence == ConsequenceDue:
+		// Due, and not this write's business: the schedule stays.
+		w.DueIn = Keep
+		if !held {
+			next.Token = ""
+			if cur.Token != "" {
+				w.DueIn = 0
+			}
+		}
+		return nil
+	}
+	if held && next.Wake {
+		w.DueIn = Keep
+		return nil
+	}
+	next.Token, w.DueIn = "", schedule(next.Wake, ed)
+	return nil
+}
+
+// schedule is the due of a settled row: never, unless a lookup was asked for; later if
+// the holder that writes has just tried in vain.
+func schedule(wake bool, ed *edit) time.Duration {
+	switch {
+	case !wake:
+		return Never
+	case ed.ifToken != "":
+		return jitter(time.Minute)
+	}
+	return 0
+}
+
+// Redrive runs a consequence that was set aside again, and at once: it makes it due for
+// the worker. ErrSettled if there is none to run.
+func (e *Engine) Redrive(ctx context.Context, id string) error {
+	r, err := e.get(ctx, ByID(id))
+	if err != nil {
+		return e.storeError("redrive", "", id, err)
+	}
+	_, err = e.update(ctx, "redrive", r, func(next *Record) (*edit, error) {
+		if next.State != StateSucceeded || next.Consequence != ConsequenceAside && next.Consequence != ConsequenceDue {
+			return nil, &Error{Do: "redrive", Kind: r.Kind, ID: id, State: next.State, Err: ErrSettled, Cause: errors.New("no consequence is due")}
+		}
+		next.Consequence, next.HookTries = ConsequenceArmed, 0
+		return &edit{now: next.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "redrive"}}, nil
+	})
+	e.Wake()
+	return err
+}

@@ -1,0 +1,225 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// draft is a call's operation, checked and encoded, before anything is stored.
+type draft struct {
+	do        string
+	record    Record // without id and bookkeeping
+	givenKey  bool
+	authorize func(context.Context) error // nil: none
+	finish    func(generation int)        // derives key and provider key
+	replaced  *Write                      // the former try, losing its intent in the same commit
+	read      any                         // the operation as it was read back from its stored form
+}
+
+// flight keys what callers share: the same operation asked for in the same way.
+func (d *draft) flight() string {
+	r := &d.record
+	parts := []string{r.Scope, r.Kind, r.Key, r.Subject, r.Purpose, r.Fingerprint.Sum, r.Hold, r.Replaces}
+	n := 8 * len(parts)
+	for _, p := range parts {
+		n += len(p)
+	}
+	b := make([]byte, 0, n)
+	for _, p := range parts {
+		b = strconv.AppendInt(b, int64(len(p)), 10)
+		b = append(b, ':')
+		b = append(b, p...)
+	}
+	return string(b)
+}
+
+func (x *Executor[Req, Res]) intent(do string, in Intent) (Intent, error) {
+	if in.Scope == "" {
+		in.Scope = x.e.opts.Scope
+	}
+	for _, f := range []struct {
+		name, value string
+		max         int
+	}{{"Scope", in.Scope, MaxScope}, {"Subject", in.Subject, MaxSubject}, {"Purpose", in.Purpose, MaxPurpose}} {
+		if err := checkName(f.name, f.value, f.max); err != nil {
+			return in, invalid(do, x.kindOf, f.name, err.Error())
+		}
+	}
+	return in, nil
+}
+
+// encode makes the stored form of a request and its fingerprint.
+func (x *Executor[Req, Res]) encode(do string, req Req) (data []byte, fp Fingerprint, err error) {
+	data, err = encodeRequest(req)
+	if err == nil {
+		err = checkSize("Request", len(data), MaxRequest)
+	}
+	if err == nil {
+		fp, err = x.rule.sum(data)
+	}
+	if err != nil {
+		field := "Request"
+		var re *requestError
+		if errors.As(err, &re) && re.Path != "" {
+			field = re.Path
+		}
+		return nil, fp, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{field}, Cause: err}
+	}
+	return data, fp, nil
+}
+
+// begin checks what identifies a call and encodes its request: all that a replay needs.
+// It uses no store, except that the parent of a compensation gives it scope and subject.
+func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string, op *Operation[Req]) (*draft, error) {
+	if (op.Undoes.Operation != "") != (x.opts.Undoes != "") {
+		return nil, invalid(do, x.kindOf, "Undoes", "set it exactly for a kind that was made with Undoes")
+	}
+	var undo Undo
+	if op.Undoes.Operation != "" {
+		if op.Subject != "" || op.Key != "" {
+			return nil, invalid(do, x.kindOf, "Subject", "derived for a compensation, as is its key")
+		}
+		undo = Undo{Operation: op.Undoes.Operation, Ref: op.Undoes.Ref}
+		if undo.Ref != "" {
+			if err := checkName("Undoes.Ref", undo.Ref, MaxRef); err != nil {
+				return nil, invalid(do, x.kindOf, "Undoes", err.Error())
+			}
+		}
+		parent, err := x.e.getOn(ctx, on, ByID(undo.Operation))
+		if err != nil {
+			return nil, x.e.storeError(do, x.kindOf, undo.Operation, err)
+		}
+		if parent.Kind != x.opts.Undoes {
+			return nil, invalid(do, x.kindOf, "Undoes", "the operation is of another kind")
+		}
+		effect, _, ambiguous := parent.target(undo)
+		if ambiguous {
+			return nil, invalid(do, x.kindOf, "Undoes", "name the reference: the operation has several effects")
+		}
+		op.Undoes, op.Scope, op.Subject = effect, parent.Scope, undoSubject(undo)
+	}
+	in, err := x.intent(do, op.Intent())
+	if err != nil {
+		return nil, err
+	}
+	op.Scope = in.Scope
+	for _, f := range []struct {
+		name, value string
+		max         int
+	}{{"Key", op.Key, MaxKey}, {"Hold", op.Hold, MaxHold}, {"Replaces", op.Replaces, 64}} {
+		if f.value == "" {
+			continue
+		}
+		if err := checkName(f.name, f.value, f.max); err != nil {
+			return nil, invalid(do, x.kindOf, f.name, err.Error())
+		}
+	}
+	data, fp, err := x.encode(do, op.Request)
+	if err != nil {
+		return nil, err
+	}
+	return &draft{do: do, givenKey: op.Key != "", record: Record{
+		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
+		Replaces: op.Replaces, Undoes: undo, Account: x.home, Fingerprint: fp, Request: data,
+		KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
+	}}, nil
+}
+
+// complete adds to d what creating the operation needs.
+func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, error) {
+	do := d.do
+	if x.opts.OnSuccess != nil {
+		d.record.Consequence = ConsequenceArmed
+	}
+	refused, err := d.approve(op.Approval, x.e.opts.Clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	// Terms see the request as it will be read back, so that the first send and every
+	// later one derive the same.
+	again, err := x.stored(&d.record, op.Undoes)
+	if err != nil {
+		return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{"Request"}, Cause: errors.New("does not survive being stored and read back")}
+	}
+	again.Key, d.read = op.Key, again
+	if d.record.Terms, err = x.terms(again); err != nil {
+		return nil, invalid(do, x.kindOf, "Terms", "the adapter panicked")
+	}
+	d.record.Terms = d.record.Terms.clone()
+	if reason := d.record.Terms.Amount.problem(); reason != "" {
+		return nil, invalid(do, x.kindOf, "Terms.Amount", reason)
+	}
+	switch {
+	case refused != nil:
+		d.authorize = func(context.Context) error { return refused }
+	case x.opts.Authorize != nil:
+		d.authorize = func(ctx context.Context) (err error) {
+			defer contain(&err)
+			return x.opts.Authorize(ctx, op)
+		}
+	}
+	d.finish = func(generation int) { x.finishKey(d, generation) }
+	d.finish(0)
+	return d, nil
+}
+
+// draft is begin and complete.
+func (x *Executor[Req, Res]) draft(ctx context.Context, on committer, do string, op Operation[Req]) (*draft, error) {
+	d, err := x.begin(ctx, on, do, &op)
+	if err != nil {
+		return nil, err
+	}
+	return x.complete(d, op)
+}
+
+// finishKey derives what depends on the replacement generation.
+func (x *Executor[Req, Res]) finishKey(d *draft, generation int) {
+	r := &d.record
+	r.Generation = generation
+	gen := strconv.Itoa(generation)
+	var parts []string
+	if d.givenKey {
+		parts = []string{r.Scope, r.Kind, "k", r.Key, gen}
+	} else {
+		parts = []string{r.Scope, r.Kind, "i", r.Subject, r.Purpose, gen}
+	}
+	if x.shape != nil {
+		r.ProviderKey = x.shape.key(parts...)
+	}
+}
+
+// approve checks an approval against the request it is bound to. refused counts only
+// while no record exists, like every precondition; err says that the approval is malformed.
+func (d *draft) approve(a *Approval, now time.Time) (refused, err error) {
+	if a == nil {
+		return nil, nil
+	}
+	r := &d.record
+	if a.By == "" || len(a.By) > MaxSubject || a.Fingerprint == "" || len(a.Note) > maxNote {
+		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is at most 1024 bytes")
+	}
+	switch {
+	case a.Fingerprint != r.Fingerprint.Sum:
+		return errors.New("the approval is for another request"), nil
+	case !a.Until.IsZero() && !a.Until.After(now):
+		return errors.New("the approval has ended"), nil
+	}
+	c := *a
+	c.At, c.Until = micros(a.At), micros(a.Until)
+	r.Approval = &c
+	if !c.Until.IsZero() && (r.SendBefore.IsZero() || c.Until.Before(r.SendBefore)) {
+		r.SendBefore = c.Until
+	}
+	return nil, nil
+}
+
+// differing explains a mismatch: names, never values (I3).
+func differing(stored *Record, d *draft) []string {
+	if stored.Request == nil {
+		return nil // after retention only the hash is left
+	}
+	return slices.Clip(differingFields(stored.Fingerprint, stored.Request, d.record.Request))
+}

@@ -1,0 +1,92 @@
+// Command agenttool lets a language model pay orders, although it forgets what it
+// did, says the same thing in other words, and tries again when in doubt.
+//
+//	go run ./agenttool
+//
+// The tools are in tools.go. This file plays a model that makes every mistake, against
+// a provider whose first reply is lost and that cannot be asked at first.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
+
+	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/providertest"
+	"github.com/settle-go/settle/sqlstore"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "agenttool")
+	if err == nil {
+		err = errors.Join(run(ctx, filepath.Join(dir, "orders.db")), os.RemoveAll(dir))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agenttool: FAILED:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, file string) error {
+	db, err := sql.Open("sqlite", sqlstore.DSN(file))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	offer := providertest.Options{KeyWindow: 24 * time.Hour}
+	provider := providertest.New(&offer)
+	provider.Script(providertest.DropReply())
+	provider.ScriptLookup(providertest.Status(503, "maintenance"))
+	t, err := newToolset(ctx, db, provider, providertest.Promise(&offer), settle.Options{Scope: "shop"})
+	if err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, `INSERT INTO orders (id, amount, currency) VALUES ('order-8472', 1999, 'EUR')`); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	worker := make(chan error, 1)
+	go func() { worker <- t.engine.Run(ctx) }()
+
+	say := func(thought, tool, input string) {
+		fmt.Printf("model: %s\n  %s(%s)\n  => %s\n\n", thought, tool, input, t.call(ctx, tool, []byte(input)))
+	}
+	say("I shall pay order 8472.", "pay_order", `{"order_id": "order-8472"}`)
+	if err := t.approve(ctx, "order-8472", "ada@example.com", time.Now().Add(time.Hour)); err != nil {
+		return err
+	}
+	fmt.Print("ada@example.com approves order-8472, 19.99 EUR, for an hour.\n\n")
+	say("Once more, then.", "pay_order", `{"order_id": "order-8472"}`)
+	say("Unknown? I'd better do it again.", "pay_order", `{"order_id": "#ORDER-8472"}`)
+	say("Perhaps with a key of its own.", "pay_order", `{"order_id": "order-8472", "idempotency_key": "try-2"}`)
+	for {
+		rec, err := t.charges.Find(ctx, settle.Intent{Subject: "order-8472", Purpose: "purchase"})
+		if err != nil {
+			return err
+		}
+		if rec.State.Settled() {
+			break
+		}
+		time.Sleep(100 * time.Millisecond) // the worker finds out meanwhile
+	}
+	say("What was I doing?", "operation_status", `{"order_id": "order-8472"}`)
+	say("Ah, I should pay order 8472!", "pay_order", `{"order_id": "order-8472"}`)
+
+	stop()
+	charges := len(provider.Ledger())
+	fmt.Printf("The provider's ledger has %d charge.\n", charges)
+	if charges != 1 {
+		return fmt.Errorf("%d charges, want 1", charges)
+	}
+	return <-worker
+}

@@ -1,0 +1,153 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// The methods in this file are what the core sees of an Executor. Each call of
+// user code is contained: a panic is no answer, never a crash (I4).
+
+func (x *Executor[Req, Res]) name() string                 { return x.kindOf }
+func (x *Executor[Req, Res]) contract() Contract           { return x.promise }
+func (x *Executor[Req, Res]) account() string              { return x.home }
+func (x *Executor[Req, Res]) undoes() string               { return x.opts.Undoes }
+func (x *Executor[Req, Res]) escalateAfter() time.Duration { return x.opts.EscalateAfter }
+func (x *Executor[Req, Res]) hasHook() bool                { return x.opts.OnSuccess != nil }
+func (x *Executor[Req, Res]) mute() bool                   { return x.ignored.Load() }
+
+func (x *Executor[Req, Res]) covers(f Fingerprint, request []byte) (bool, error) {
+	return x.rule.covers(f, request)
+}
+
+// contain turns a panic of user code into an error that does not quote it.
+func contain(err *error) {
+	if p := recover(); p != nil {
+		*err = errPanic
+	}
+}
+
+// stored makes the operation again from its record; nothing comes from anywhere else.
+func (x *Executor[Req, Res]) stored(r *Record, undo Effect) (op Operation[Req], err error) {
+	defer contain(&err)
+	op = Operation[Req]{
+		Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, Key: r.Key, Hold: r.Hold, Replaces: r.Replaces,
+		Undoes: undo, SendBefore: r.SendBefore, Approval: r.Approval,
+	}
+	if len(r.Request) == 0 {
+		return op, errors.New("settle: the stored request is gone")
+	}
+	err = decodeStored(r.Request, &op.Request, x.numbers)
+	return op, err
+}
+
+func (x *Executor[Req, Res]) terms(op Operation[Req]) (t Terms, err error) {
+	defer contain(&err)
+	return x.adapter.Terms(op), nil
+}
+
+func (x *Executor[Req, Res]) deriveTerms(r *Record, undo Effect) (Terms, error) {
+	op, err := x.stored(r, undo)
+	if err != nil {
+		return Terms{}, err
+	}
+	return x.terms(op)
+}
+
+// makeCall builds a call from the record. read is its request if this very call has
+// read it back from its stored form already, else nil.
+func (x *Executor[Req, Res]) makeCall(r *Record, undo Effect, attempt int, read any) (*Call[Req], error) {
+	op, ok := read.(Operation[Req])
+	if !ok {
+		var err error
+		if op, err = x.stored(r, undo); err != nil {
+			return nil, err
+		}
+	}
+	c := &Call[Req]{
+		ID: r.ID, Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, Request: op.Request, Terms: r.Terms.clone(),
+		Ref: r.knownRef(), Undoes: undo, Attempt: attempt, key: r.ProviderKey, used: new(atomic.Bool),
+	}
+	return c, nil
+}
+
+// knownRef is the reference to look up by, once one is known.
+func (r *Record) knownRef() string {
+	best := Reference{}
+	for _, x := range r.references() {
+		if x.Ref != "" && (best.Ref == "" || x.Rank.order() > best.Rank.order()) {
+			best = x
+		}
+	}
+	return best.Ref
+}
+
+func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect, attempt int, read any) (rep reply, err error) {
+	defer contain(&err)
+	c, err := x.makeCall(r, undo, attempt, read)
+	if err != nil {
+		return reply{ev: evidence{fact: NotSent, code: "unreadable_request"}}, nil //nolint:nilerr // nothing left: that is a fact
+	}
+	obs, err := x.adapter.Submit(ctx, c)
+	if err == nil && obs.Fact == Applied && x.promise.Keys.Window > 0 && !c.used.Load() {
+		x.ignored.Store(true) // this kind sends nothing more in this process
+	}
+	return x.read(obs, err)
+}
+
+func (x *Executor[Req, Res]) lookup(ctx context.Context, r *Record, undo Effect) (rep reply, err error) {
+	defer contain(&err)
+	c, err := x.makeCall(r, undo, 0, nil)
+	if err != nil {
+		return reply{}, err
+	}
+	obs, err := x.adapter.Lookup(ctx, c)
+	return x.read(obs, err)
+}
+
+// read takes an observation out of its type.
+func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error) {
+	if err != nil {
+		return reply{}, err
+	}
+	switch obs.Fact {
+	case Unclear, Applied, Declined, NotSent, NotApplied, Underway, NeedsAction, NotFound, Reversed:
+	default:
+		return reply{}, errEmpty
+	}
+	rep := reply{retryAfter: max(0, obs.RetryAfter), ev: evidence{
+		fact: obs.Fact, ref: obs.Ref, terms: obs.Terms, code: cleanCode(obs.Code), message: cut(obs.Message, 1024),
+		action: cut(obs.Action, 4096), sequence: obs.Sequence,
+	}}
+	if obs.Ref != "" && checkName("Ref", obs.Ref, MaxRef) != nil {
+		rep.ev.ref, rep.ev.code = "", "bad_reference" // evidence is kept without a name that no store could keep
+	}
+	if obs.Fact == Applied {
+		data, err := encodeRequest(obs.Result)
+		if err != nil || checkSize("Result", len(data), MaxResult) != nil {
+			rep.ev.code = "unreadable_result" // the effect is confirmed all the same
+		} else {
+			rep.ev.result = data
+		}
+	}
+	return rep, nil
+}
+
+func cut(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}
+
+func (x *Executor[Req, Res]) hook(r Record) func(context.Context, Tx) error {
+	r = r.Clone()
+	return func(ctx context.Context, tx Tx) (err error) {
+		defer contain(&err)
+		out, _ := x.verdict("hook", r, false)
+		out.Next = NextDone
+		return x.opts.OnSuccess(ctx, tx, out)
+	}
+}

@@ -1,0 +1,112 @@
+package settle
+
+import (
+	"context"
+	"errors"
+)
+
+// Decision is what a person found out or decided about an operation.
+type Decision struct {
+	// Actor, Reason and Evidence are required; they are kept in the history.
+	Actor, Reason, Evidence string
+	// Fact: Applied (the effect exists, accepted as it is), Declined (final, no
+	// effect), Reversed (the effect was undone), NotApplied (no request had an effect: a
+	// safe new attempt follows). Empty with Resume.
+	Fact Fact
+	// Ref is the provider's reference the fact is about; empty for the only one.
+	Ref string
+	// Terms are those of the effect, if the person knows them.
+	Terms Terms
+	// Resume lets automation go on, with a new EscalateAfter.
+	Resume bool
+}
+
+// maxNote bounds each text of a decision.
+const maxNote = 1024
+
+// Resolve records a person's decision. The person's fact is evidence like any other:
+// what the provider says later is still merged. Declined and NotApplied close every
+// attempt, so they are refused (ErrPending) while one of them may still land, or
+// somebody works on the operation. ErrSettled if it contradicts what is confirmed.
+func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, error) {
+	r, err := e.get(ctx, ByID(id))
+	if err != nil {
+		return Record{}, e.storeError("resolve", "", id, err)
+	}
+	bad := func(field, why string) error { return invalid("resolve", r.Kind, field, why) }
+	for field, v := range map[string]string{"Actor": d.Actor, "Reason": d.Reason, "Evidence": d.Evidence} {
+		if v == "" || len(v) > maxNote {
+			return r, bad(field, "required, at most 1024 bytes")
+		}
+	}
+	if d.Ref != "" {
+		if err := checkName("Ref", d.Ref, MaxRef); err != nil {
+			return r, bad("Ref", err.Error())
+		}
+	}
+	switch d.Fact {
+	case Applied, Declined, Reversed, NotApplied:
+		if d.Resume && d.Fact != NotApplied {
+			return r, bad("Resume", "a fact ends the review by itself")
+		}
+	case Unclear:
+		if !d.Resume {
+			return r, bad("Fact", "a fact or Resume is required")
+		}
+	case NotSent, Underway, NeedsAction, NotFound:
+		return r, bad("Fact", "not a person's to state")
+	default:
+		return r, bad("Fact", "no such fact")
+	}
+	out, err := e.update(ctx, "resolve", r, func(next *Record) (*edit, error) { return e.resolved(next, d) })
+	if err != nil {
+		return out, err
+	}
+	e.Wake()
+	return out, nil
+}
+
+func (e *Engine) resolved(next *Record, d Decision) (*edit, error) {
+	refuse := func(err error, why string) (*edit, error) {
+		return nil, &Error{Do: "resolve", Kind: next.Kind, ID: next.ID, State: next.State, Err: err, Cause: errors.New(why)}
+	}
+	now := next.AsOf
+	ed := &edit{now: now, dueIn: Keep, entry: Entry{
+		Source: SourcePerson, Fact: d.Fact, Ref: d.Ref, Actor: d.Actor, Note: d.Reason + " — " + d.Evidence,
+	}}
+	closes := d.Fact == Declined || d.Fact == NotApplied
+	switch {
+	case closes && next.Claimed():
+		return refuse(ErrInProgress, "somebody works on it now")
+	case closes && !next.allQuiet():
+		return refuse(ErrPending, "a request may still land")
+	case closes && next.State.Settled() && next.State != StateFailed && next.State != StateCanceled,
+		d.Fact == NotApplied && next.State.Settled():
+		return refuse(ErrSettled, "the effect is confirmed, or there is none")
+	case d.Resume && d.Fact == Unclear && next.State.Settled():
+		return refuse(ErrSettled, "there is nothing to resume")
+	}
+	if d.Fact != Unclear {
+		next.apply(evidence{source: SourcePerson, at: now, fact: d.Fact, ref: d.Ref, terms: d.Terms, code: "person"})
+	}
+	if d.Resume || d.Fact == NotApplied {
+		next.Review, next.ResumedAt, next.Tries, next.RetryAt = nil, now, 0, next.RetryAt.Truncate(0)
+		if next.Progress != nil {
+			p := *next.Progress
+			p.Since = now
+			next.Progress = &p
+		}
+		ed.look = true // due at once, or when the claim ends
+	}
+	return ed, nil
+}
+
+// allQuiet reports whether no attempt can land any more.
+func (r *Record) allQuiet() bool {
+	for _, a := range r.Attempts {
+		if a.Fate == FateOpen && !a.quiet(r.AsOf) {
+			return false
+		}
+	}
+	return true
+}

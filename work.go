@@ -1,0 +1,488 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// take claims one record for this process if nobody has it. prepare may change
+// the copy that is written. The claim is nil if somebody else was first or there is
+// nothing left to do.
+func (e *Engine) take(ctx context.Context, do string, r Record, prepare func(next *Record)) (Record, *claim, error) {
+	c := e.newClaim()
+	out, err := e.update(ctx, do, r, func(next *Record) (*edit, error) {
+		if next.Claimed() || next.State.Settled() {
+			return nil, errStop
+		}
+		c.sent = e.opts.Clock.Now()
+		c.base = c.sent
+		next.Token = c.token
+		next.endOpen()
+		if prepare != nil {
+			prepare(next)
+		}
+		return &edit{now: next.AsOf, dueIn: e.opts.Lease, entry: Entry{Source: SourceWorker, Note: "claim"}}, nil
+	})
+	if err != nil || out.Token != c.token || !out.Claimed() {
+		return out, nil, err
+	}
+	c.granted(out.AsOf)
+	return out, c, nil
+}
+
+// endOpen notes that the attempts of a former holder ended in time by now: their
+// requests started within a lease that is over (T-10, T-37).
+func (r *Record) endOpen() {
+	for i := range r.Attempts {
+		if a := &r.Attempts[i]; a.Fate == FateOpen && a.End.IsZero() {
+			a.End = r.AsOf
+		}
+	}
+}
+
+// endBefore does the same for a holder that was handed the record by Store.Claim,
+// which writes nothing but the claim: its first write stores these ends.
+func (r *Record) endBefore(c *claim) {
+	for i := range r.Attempts {
+		if a := &r.Attempts[i]; a.N != c.attempt && a.Fate == FateOpen && a.End.IsZero() {
+			a.End = c.asOf
+		}
+	}
+}
+
+func (r *Record) lastAttempt() int {
+	if len(r.Attempts) == 0 {
+		return 0
+	}
+	return r.Attempts[len(r.Attempts)-1].N
+}
+
+// addAttempt appends the attempt that is about to be sent. Old harmless ones are
+// dropped from the record (the history has them): a provider that is down for weeks
+// must not grow it without bound.
+func (r *Record) addAttempt(start time.Time, grace time.Duration) Attempt {
+	const kept = 8
+	a := Attempt{N: r.lastAttempt() + 1, Start: micros(start), Grace: grace}
+	harmless := 0
+	for _, x := range r.Attempts {
+		if x.harmless() {
+			harmless++
+		}
+	}
+	if harmless == len(r.Attempts) {
+		r.Tries = 0 // tries to recover are counted from the first open attempt
+	}
+	r.Attempts = append(dropHarmless(r.Attempts, harmless-kept), a)
+	r.RetryAt = time.Time{}
+	return a
+}
+
+func dropHarmless(as []Attempt, n int) []Attempt {
+	out := as[:0]
+	for _, a := range as {
+		if n > 0 && a.harmless() {
+			n--
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// keeper renews a claim while its holder works and cancels the holder's context
+// when the claim is lost or could not be renewed in time (I5).
+type keeper struct {
+	e       *Engine
+	r       Record
+	c       *claim
+	cancel  context.CancelCauseFunc
+	mu      sync.Mutex
+	renewed time.Time // our clock before the last step that moved the lease
+	timer   *time.Timer
+	stopped bool
+	err     error // the last renewal's error
+}
+
+func (e *Engine) keepAlive(ctx context.Context, r Record, c *claim) (context.Context, *keeper) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	kp := &keeper{e: e, r: r, c: c, cancel: cancel, renewed: c.sent}
+	kp.timer = time.AfterFunc(c.lease/3, kp.tick)
+	return ctx, kp
+}
+
+func (kp *keeper) stop() {
+	kp.mu.Lock()
+	defer kp.mu.Unlock()
+	kp.stopped = true
+	kp.timer.Stop()
+	kp.cancel(nil)
+}
+
+// touched notes that a commit of the holder, sent at sent, moved the lease.
+func (kp *keeper) touched(sent time.Time) {
+	kp.mu.Lock()
+	defer kp.mu.Unlock()
+	if sent.After(kp.renewed) {
+		kp.renewed = sent
+	}
+}
+
+// left is how long the claim is surely ours.
+func (kp *keeper) left() time.Duration {
+	kp.mu.Lock()
+	defer kp.mu.Unlock()
+	return kp.c.lease - kp.c.margin() - elapsed(kp.renewed, kp.e.opts.Clock.Now())
+}
+
+func (kp *keeper) tick() {
+	left := kp.left()
+	if left <= 0 {
+		kp.lost()
+		return
+	}
+	sent := kp.e.opts.Clock.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), min(left, kp.e.opts.StoreTimeout))
+	err := kp.e.store.Renew(ctx, kp.r.ID, kp.c.token, kp.c.lease)
+	cancel()
+	switch {
+	case err == nil:
+		kp.touched(sent)
+	case errors.Is(err, ErrClaimLost):
+		kp.lost()
+		return
+	default:
+		kp.e.obs.Notice(context.Background(), Notice{Event: EventStoreError, Kind: kp.r.Kind, Operation: kp.r.ID, Code: "renew"})
+	}
+	left = kp.left()
+	kp.mu.Lock()
+	defer kp.mu.Unlock()
+	kp.err = err
+	if !kp.stopped {
+		next := kp.c.lease / 3
+		if err != nil {
+			next = kp.c.lease / 10
+		}
+		kp.timer.Reset(max(time.Millisecond, min(next, left)))
+	}
+}
+
+func (kp *keeper) lost() {
+	kp.mu.Lock()
+	stopped, cause := kp.stopped, kp.err
+	kp.mu.Unlock()
+	if stopped {
+		return
+	}
+	kp.e.obs.Notice(context.Background(), Notice{Event: EventClaimLost, Kind: kp.r.Kind, Operation: kp.r.ID})
+	kp.cancel(errors.Join(ErrClaimLost, cause))
+}
+
+// pass works one claimed operation until it is settled, scheduled or in review.
+// read is not nil if the current attempt is committed already and shall be sent now: its
+// operation as read back from its stored form. It returns the record as it is then; an error means that the store did not record what happened.
+func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any) (Record, error) {
+	r.endBefore(c)
+	hctx, kp := e.keepAlive(ctx, r, c)
+	defer kp.stop()
+	var seen looked
+	var sent bool
+	ready := read != nil
+	for {
+		if r.Token != c.token {
+			return r, e.lostError(hctx, r)
+		}
+		if kp.left() <= 0 || hctx.Err() != nil {
+			return e.reread(ctx, hctx, r)
+		}
+		r.endBefore(c)
+		undo, d, err := e.next(ctx, k, &r, c, ready, seen, sent)
+		if err != nil {
+			return r, err
+		}
+		switch d.do {
+		case actDone:
+			return r, nil
+		case actSend:
+			if !ready {
+				var committed bool
+				r, committed, err = e.commitAttempt(ctx, k, r, c)
+				switch {
+				case errors.Is(err, ErrExceeds):
+					return e.release(ctx, r, c, decision{do: actReview, reason: ReasonExceeds})
+				case err != nil:
+					return r, err
+				}
+				if !committed {
+					continue // somebody decided otherwise in between
+				}
+				kp.touched(c.base)
+			}
+			if r, err = e.send(ctx, hctx, k, r, c, undo, read); err != nil {
+				return r, err
+			}
+			ready, sent, read = false, true, nil
+		case actLookup:
+			if r, seen, err = e.ask(ctx, hctx, k, r, c, undo); err != nil {
+				return r, err
+			}
+		case actWait, actReview, actCancel:
+			return e.release(ctx, r, c, d)
+		}
+	}
+}
+
+// next asks decide, after looking at what only the process and the parent know.
+func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bool, seen looked, sent bool) (Effect, decision, error) {
+	contract := k.contract()
+	var undo Effect
+	var barred *decision
+	if r.Undoes.Operation != "" {
+		var err error
+		if undo, barred, err = e.undoing(ctx, r); err != nil {
+			return undo, decision{}, err
+		}
+	}
+	if ready {
+		return undo, decision{do: actSend}, nil
+	}
+	s := situation{
+		contract: contract, record: r, early: c.early(), late: c.late(), lease: c.lease, escalateAfter: k.escalateAfter(),
+		sameAccount: r.Account == k.account(), mute: k.mute(), looked: seen, sent: sent,
+	}
+	if s.sameAccount && !r.State.Settled() {
+		terms, err := k.deriveTerms(r, undo)
+		s.sameAccount = err == nil && terms.Equal(r.Terms)
+	}
+	d := decide(s)
+	if d.do == actSend && barred != nil {
+		d = *barred // never for an effect that is not confirmed at this moment (I8)
+	}
+	return undo, d, nil
+}
+
+// commitAttempt makes the next attempt durable before anything is sent (I1). Only a
+// holder whose claim is live can (I5).
+func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) (Record, bool, error) {
+	var sent time.Time
+	var n int
+	out, err := e.update(ctx, "send", r, func(next *Record) (*edit, error) {
+		if next.Token != c.token || !next.Claimed() || next.Version != r.Version {
+			return nil, errStop // lost, or the record moved: decide again
+		}
+		sent = e.opts.Clock.Now()
+		next.endBefore(c)
+		a := next.addAttempt(c.early(), k.contract().grace())
+		n = a.N
+		ed := &edit{now: c.late(), dueIn: c.lease, ifToken: c.token, entry: Entry{Source: SourceWorker, Attempt: a.N, Note: "attempt"}}
+		return ed, nil
+	})
+	if errors.Is(err, errBarred) {
+		out, err = e.get(ctx, ByID(r.ID)) // the parent moved; the next decision sees how
+		return out, false, err
+	}
+	if err != nil || out.Token != c.token || out.lastAttempt() != n || n == r.lastAttempt() {
+		return out, false, err
+	}
+	c.base, c.attempt = sent, n
+	return out, true, nil
+}
+
+// send makes the request of the last committed attempt and merges what came back.
+func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, undo Effect, read any) (Record, error) {
+	n := r.lastAttempt()
+	ev := evidence{source: SourceReply, attempt: n, began: r.attempt(n).Start, honoured: k.contract().Keys.Window > 0}
+	notSent := func(code string) (Record, error) {
+		ev.fact, ev.code = NotSent, code
+		return e.merge(ctx, "send", r, ev, c, 0)
+	}
+	switch {
+	case !c.mayStart():
+		return notSent("lease_over")
+	case !r.SendBefore.IsZero() && !c.late().Before(r.SendBefore):
+		return notSent("send_before")
+	case k.mute():
+		return notSent(ReasonMute)
+	}
+	record := func(ctx context.Context, rep reply, err error) (Record, error) {
+		out := ev
+		if err == nil {
+			out = rep.ev
+			out.source, out.attempt, out.began, out.honoured = ev.source, ev.attempt, ev.began, ev.honoured
+		} else {
+			out.code = noAnswer(hctx, err)
+			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Attempt: n, Code: out.code})
+		}
+		return e.merge(ctx, "record", r, out, c, rep.retryAfter)
+	}
+	rep, err := e.call(hctx, k.contract().Deadline,
+		func(ctx context.Context) (reply, error) { return k.submit(ctx, &r, undo, n, read) },
+		func(rep reply, err error) {
+			if err == nil {
+				_, _ = record(context.WithoutCancel(ctx), rep, nil) // what was learned late is merged like any other observation
+			}
+		})
+	return record(ctx, rep, err)
+}
+
+// ask makes one lookup and merges what came back.
+func (e *Engine) ask(ctx, hctx context.Context, k kind, r Record, c *claim, undo Effect) (Record, looked, error) {
+	ev := evidence{source: SourceLookup, began: c.early()}
+	rep, err := e.call(hctx, k.contract().Deadline, func(ctx context.Context) (reply, error) { return k.lookup(ctx, &r, undo) }, nil)
+	seen := lookedFound
+	if err == nil {
+		began := ev.began
+		ev = rep.ev
+		ev.source, ev.began = SourceLookup, began
+	} else {
+		ev.code = noAnswer(hctx, err)
+		e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Code: ev.code})
+	}
+	switch ev.fact {
+	case NotFound:
+		seen = lookedNothing
+	case Unclear, NotSent, NotApplied:
+		ev.fact, seen = Unclear, lookedFailed // a lookup cannot speak for an attempt
+	case Applied, Declined, Underway, NeedsAction, Reversed:
+	}
+	r, err = e.merge(ctx, "record", r, ev, c, rep.retryAfter)
+	return r, seen, err
+}
+
+// call runs one adapter call under its deadline, in a goroutine of its own: an
+// adapter that ignores its context must not keep the claim for ever. late gets an
+// answer that came after call stopped waiting.
+func (e *Engine) call(ctx context.Context, deadline time.Duration, f func(context.Context) (reply, error), late func(reply, error)) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	type answer struct {
+		rep reply
+		err error
+	}
+	answers := make(chan answer, 1)
+	var taken atomic.Bool // by whoever is first: the answer, or call's giving up
+	go func() {
+		defer cancel()
+		a := answer{err: errPanic} // stays so if f panics or ends its goroutine
+		defer func() {
+			if p := recover(); p != nil {
+				a = answer{err: errPanic}
+			}
+			if taken.CompareAndSwap(false, true) {
+				answers <- a
+				return
+			}
+			defer e.end()
+			if late != nil {
+				late(a.rep, a.err)
+			}
+		}()
+		a.rep, a.err = f(ctx)
+	}()
+	select {
+	case a := <-answers:
+		return a.rep, a.err
+	case <-ctx.Done():
+	}
+	// Give the adapter a moment to notice and to tell what it knows.
+	t := time.NewTimer(lateGrace)
+	defer t.Stop()
+	select {
+	case a := <-answers:
+		return a.rep, a.err
+	case <-t.C:
+	}
+	e.hold() // Drain waits for the straggler too
+	if taken.CompareAndSwap(false, true) {
+		return reply{}, context.Cause(ctx)
+	}
+	e.end()
+	a := <-answers
+	return a.rep, a.err
+}
+
+// lateGrace is how long a call may outlast its context before it is left alone.
+const lateGrace = 250 * time.Millisecond
+
+var (
+	errPanic = errors.New("settle: the adapter panicked")
+	errEmpty = errors.New("settle: the adapter returned an unknown fact")
+)
+
+// noAnswer classifies why there was no answer, in words that may be logged.
+func noAnswer(hctx context.Context, err error) string {
+	switch {
+	case errors.Is(err, errPanic):
+		return "panic"
+	case errors.Is(context.Cause(hctx), ErrClaimLost):
+		return "claim_lost"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "deadline"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	}
+	return "error"
+}
+
+// release ends a holder's claim with a schedule, a review or a cancellation. If
+// the claim is not its any more, or the record settled, there is nothing to end.
+func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (Record, error) {
+	return e.update(ctx, "release", r, func(next *Record) (*edit, error) {
+		if next.Token != c.token || next.State.Settled() {
+			return nil, errStop
+		}
+		next.endBefore(c)
+		now := c.late()
+		ed := &edit{now: now, ifToken: c.token, entry: Entry{Source: SourceWorker, Note: string(d.do)}}
+		if !next.Claimed() {
+			return nil, errStop
+		}
+		next.Token = ""
+		switch d.do {
+		case actReview:
+			next.Review = &Review{Reason: d.reason, Since: micros(now)}
+			ed.dueIn, ed.entry.Code = jitter(reviewInterval), d.reason
+		case actCancel:
+			next.Withdrawn = WithdrawnExpired
+		case actWait, actSend, actLookup, actDone:
+			next.Tries++
+			ed.dueIn = jitter(d.in)
+			if next.Wake {
+				ed.dueIn = 0
+			}
+		}
+		next.Wake = false
+		if v := next.Review; v != nil && next.State == StateReview && !v.Overdue && !v.Deadline.IsZero() && !now.Before(v.Deadline) {
+			v.Overdue = true
+			ed.alarms = append(ed.alarms, AlarmOverdue)
+		}
+		return ed, nil
+	})
+}
+
+// reread returns the record as it is now, after the claim on it was lost.
+func (e *Engine) reread(ctx, hctx context.Context, r Record) (Record, error) {
+	out, err := e.get(ctx, ByID(r.ID))
+	if err != nil {
+		return r, e.storeError("read", r.Kind, r.ID, err)
+	}
+	return out, e.lostError(hctx, out)
+}
+
+// lostError lets a renewal's error reach the caller of an operation that is
+// still open.
+func (e *Engine) lostError(hctx context.Context, r Record) error {
+	cause := context.Cause(hctx)
+	if cause == nil || errors.Is(cause, context.Canceled) || r.State.Settled() {
+		return nil
+	}
+	return &Error{Do: "work", Kind: r.Kind, ID: r.ID, State: r.State, Err: verdictOr(r.verdict(), ErrPending), Cause: cause}
+}
+
+func verdictOr(err, other error) error {
+	if err == nil {
+		return other
+	}
+	return err
+}
