@@ -12,11 +12,11 @@ import (
 	"github.com/settle-go/settle/sqlstore"
 )
 
-// twoCommits is what a careful application would write by hand: one table with a
+// floor is what a careful application would write by hand: one table with a
 // unique key, a commit before the request and one after it.
-type twoCommits struct{ insert, update, get *sql.Stmt }
+type floor struct{ insert, update, get *sql.Stmt }
 
-func newTwoCommits(b *testing.B, db *sql.DB) twoCommits {
+func newFloor(b *testing.B, db *sql.DB) floor {
 	b.Helper()
 	must(b, run(db, `CREATE TABLE floor (n INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, state TEXT NOT NULL, version INTEGER NOT NULL,
 		created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, body BLOB NOT NULL, request BLOB, result BLOB)`))
@@ -26,14 +26,14 @@ func newTwoCommits(b *testing.B, db *sql.DB) twoCommits {
 		b.Cleanup(func() { _ = st.Close() })
 		return st
 	}
-	return twoCommits{
+	return floor{
 		insert: prepare(`INSERT INTO floor (key, state, version, created_at, updated_at, body, request) VALUES (?, ?, 1, ?, ?, ?, ?)`),
 		update: prepare(`UPDATE floor SET state = ?, version = 2, updated_at = ?, body = ?, result = ? WHERE key = ? AND version = 1`),
 		get:    prepare(`SELECT state, version, created_at, updated_at, body, request, result FROM floor WHERE key = ?`),
 	}
 }
 
-func (f twoCommits) first(ctx context.Context, db *sql.DB, key, created, settled, request, result []byte) error {
+func (f floor) first(ctx context.Context, db *sql.DB, key, created, settled, request, result []byte) error {
 	now := time.Now().UnixMicro()
 	for _, step := range []func(tx *sql.Tx) error{
 		func(tx *sql.Tx) error {
@@ -78,10 +78,10 @@ func duel(b *testing.B, x, y func(i int)) {
 	b.ReportMetric(float64(tx)/float64(ty), "ratio")
 }
 
-// BenchmarkTwoCommits: a first Execute, that is a commit that creates and one with
+// BenchmarkStoreFirst: a first Execute as the store sees it: a commit that creates and one with
 // the outcome, one reference and one history row each; one caller, one file.
 // Without fsync it shows what the processor does.
-func BenchmarkTwoCommits(b *testing.B) {
+func BenchmarkStoreFirst(b *testing.B) {
 	for name, opts := range map[string]*sqlstore.Options{"full": nil, "nosync": {AcceptUnsafe: true}} {
 		b.Run(name, func(b *testing.B) {
 			dsn := sqlstore.DSN(file(b))
@@ -89,7 +89,7 @@ func BenchmarkTwoCommits(b *testing.B) {
 				dsn = strings.Replace(dsn, "FULL", "OFF", 1)
 			}
 			db, s := openBoth(b, dsn, opts)
-			f := newTwoCommits(b, db)
+			f := newFloor(b, db)
 			_, bodies := bodiesOf(b)
 			duel(b, func(i int) {
 				must(b, f.first(b.Context(), db, []byte("key-"+strconv.Itoa(i)), bodies[0], bodies[1], request, result))
@@ -123,12 +123,12 @@ func first(tb testing.TB, s *sqlstore.Store, n string) settle.Record {
 	return out[0]
 }
 
-// BenchmarkGet: reading a settled operation, against one plain SELECT of as
+// BenchmarkStoreGet: reading a settled operation, against one plain SELECT of as
 // many bytes in the same file.
-func BenchmarkGet(b *testing.B) {
+func BenchmarkStoreGet(b *testing.B) {
 	const rows = 2000
 	db, s := openBoth(b, sqlstore.DSN(file(b)), nil)
-	f := newTwoCommits(b, db)
+	f := newFloor(b, db)
 	_, bodies := bodiesOf(b)
 	for i := range rows {
 		must(b, f.first(b.Context(), db, []byte("key-"+strconv.Itoa(i)), bodies[0], bodies[1], request, result))
