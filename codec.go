@@ -14,7 +14,7 @@ import (
 	"github.com/shopspring/decimal"
 )
 
-// ErrCorrupt: a stored record cannot be read. The text says where, never what
+// ErrCorrupt says that a stored record cannot be read. The text says where, never what
 // is written there.
 var ErrCorrupt error = &sentinel{text: "stored record is unreadable"}
 

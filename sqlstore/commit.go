@@ -36,7 +36,7 @@ func (s *Store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, e
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, ended("commit", ctx)
+		return nil, ended(ctx, "commit")
 	}
 	if len(c.Writes) == 0 && c.Hook == nil {
 		return nil, nil
@@ -124,7 +124,7 @@ func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Reco
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, ended("commit", ctx)
+		return nil, ended(ctx, "commit")
 	}
 	err = t.commit()
 	if err == nil {
@@ -157,7 +157,7 @@ func (s *Store) settled(ctx context.Context, c *settle.Change, out []settle.Reco
 	case was:
 		return out, nil
 	case ctx.Err() != nil:
-		return nil, ended("not committed", ctx)
+		return nil, ended(ctx, "not committed")
 	}
 	return nil, failed("not committed", cause)
 }
