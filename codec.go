@@ -399,4 +399,3 @@ func plain(s string) int {
 	}
 	return i
 }
-
