@@ -182,6 +182,7 @@ func appendRecord(b []byte, r *Record) []byte {
 	}
 	w.time(`,"resumed":`, r.ResumedAt)
 	w.number(`,"tries":`, int64(r.Tries))
+	w.number(`,"waits":`, int64(r.Waits))
 	w.time(`,"retry":`, r.RetryAt)
 	w.flag(`,"wake":`, r.Wake)
 	w.text(`,"consequence":`, string(r.Consequence))
@@ -203,6 +204,7 @@ func (w *writer) evidence(r *Record) {
 			w.text(`,"fate":`, string(a.Fate))
 			w.number(`,"grace":`, int64(a.Grace))
 			w.text(`,"code":`, a.Code)
+			w.flag(`,"closed":`, a.Closed)
 			w.end()
 		}
 		w.b = append(w.b, ']')
@@ -215,6 +217,7 @@ func (w *writer) evidence(r *Record) {
 			w.text(`,"ref":`, e.Ref)
 			w.text(`,"rank":`, string(e.Rank))
 			w.terms(&e.Terms)
+			w.text(`,"terms_as":`, string(e.TermsAs))
 			w.flag(`,"mismatch":`, e.Mismatch)
 			w.flag(`,"accepted":`, e.Accepted)
 			w.flag(`,"foreign":`, e.Foreign)

@@ -373,6 +373,8 @@ func (p *parser) record(r *Record) {
 			r.Wake = p.flag()
 		case "consequence":
 			r.Consequence = Consequence(p.text())
+		case "waits":
+			r.Waits = p.integer()
 		case "hook_tries":
 			r.HookTries = p.integer()
 		case "state":
@@ -493,6 +495,8 @@ func (p *parser) attempts(r *Record) {
 				a.Grace = time.Duration(p.number())
 			case "code":
 				a.Code = p.text()
+			case "closed":
+				a.Closed = p.flag()
 			default:
 				p.skip()
 			}
@@ -514,6 +518,8 @@ func (p *parser) references(r *Record) {
 				e.Rank = Rank(p.text())
 			case "terms":
 				p.terms(&e.Terms)
+			case "terms_as":
+				e.TermsAs = Rank(p.text())
 			case "mismatch":
 				e.Mismatch = p.flag()
 			case "accepted":
