@@ -228,7 +228,7 @@ func TestReplace(t *testing.T) {
 	_, err = s.Commit(t.Context(), settle.Change{ID: "both", Writes: []settle.Write{
 		{Record: third, DueIn: 0}, {Record: old, IfVersion: 1},
 	}})
-	conflictOf(t, err)
+	_ = conflictOf(t, err)
 	_, err = s.Get(t.Context(), settle.ByID(third.ID))
 	require.ErrorIs(t, err, settle.ErrNotFound)
 }
@@ -288,7 +288,9 @@ func TestHook(t *testing.T) {
 	assert.Zero(t, count(t, db, `SELECT count(*) FROM shipment`))
 
 	o.Hook = func(ctx context.Context, tx settle.Tx) error { panic(boom) }
-	assert.PanicsWithError(t, "boom", func() { _, _ = s.Commit(t.Context(), o) })
+	_, err = s.Commit(t.Context(), o)
+	require.ErrorAs(t, err, &he)
+	assert.NotContains(t, he.Err.Error(), "boom")
 
 	var stale settle.Tx
 	o.Hook = func(ctx context.Context, tx settle.Tx) error { stale = tx; return ship(ctx, tx) }
@@ -400,7 +402,7 @@ func TestClaim(t *testing.T) {
 	w := outcome(got)
 	w.Writes[0].IfToken = "a"
 	_, err = s.Commit(t.Context(), w)
-	conflictOf(t, err)
+	_ = conflictOf(t, err)
 	require.Len(t, claim("d", 10, "charge"), 1)
 }
 
@@ -524,11 +526,11 @@ func TestSynctest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := sql.Open("sqlite", dsn)
 		require.NoError(t, err)
-		defer db.Close() //nolint:errcheck // test
+		defer db.Close()
 		require.NoError(t, sqlstore.EnsureSchema(t.Context(), db, sqlstore.SQLite()))
 		s, err := sqlstore.New(db, sqlstore.SQLite(), nil)
 		require.NoError(t, err)
-		defer s.Close() //nolint:errcheck // test
+		defer func() { require.NoError(t, s.Close()) }()
 		out, err := s.Commit(t.Context(), create("1"))
 		require.NoError(t, err)
 		require.NoError(t, s.Renew(t.Context(), out[0].ID, "t1", time.Hour))
@@ -546,7 +548,7 @@ func TestSynctest(t *testing.T) {
 func count(t *testing.T, db *sql.DB, q string, args ...any) int {
 	t.Helper()
 	var n int
-	require.NoError(t, db.QueryRow(q, args...).Scan(&n))
+	require.NoError(t, db.QueryRowContext(t.Context(), q, args...).Scan(&n))
 	return n
 }
 
