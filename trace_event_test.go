@@ -308,7 +308,7 @@ func TestT34_LookupAnswerStandsBesideALaterEvent(t *testing.T) {
 		if !r.Progress.FromLookup {
 			t.Fatalf("progress %+v, want the lookup's", r.Progress)
 		}
-		l.Elapse(500 * time.Millisecond) // no backoff: the event asked
+		l.Elapse(1300 * time.Millisecond) // one poll of the worker, and no backoff: the event asked
 		if n := l.Asked() - asked; n < 2 {
 			t.Fatal("the later event asks for no other lookup")
 		}
