@@ -50,11 +50,13 @@ func (a Amount) problem() string {
 	}
 	cur, _, ok := strings.Cut(a.Unit, "/")
 	switch {
+	case a.Value.Exponent() < -18 || a.Value.Exponent() > 36:
+		return "too many digits"
 	case !ok || len(cur) != 3 || strings.IndexFunc(cur, func(r rune) bool { return r < 'A' || r > 'Z' }) >= 0:
 		return "the unit is no ISO 4217 code"
 	case a.Value.Sign() <= 0:
 		return "the value must be positive"
-	case a.Value.Exponent() < -18 || a.Value.NumDigits() > 36:
+	case a.Value.NumDigits() > 36:
 		return "too many digits"
 	case strings.HasSuffix(a.Unit, "/minor") && !a.Value.IsInteger():
 		return "minor units are whole numbers"

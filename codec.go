@@ -187,6 +187,7 @@ func appendRecord(b []byte, r *Record) []byte {
 	}
 	w.time(`,"resumed":`, r.ResumedAt)
 	w.number(`,"tries":`, int64(r.Tries))
+	w.number(`,"waits":`, int64(r.Waits))
 	w.time(`,"retry":`, r.RetryAt)
 	w.flag(`,"wake":`, r.Wake)
 	w.text(`,"consequence":`, string(r.Consequence))
@@ -208,6 +209,7 @@ func (w *writer) evidence(r *Record) {
 			w.text(`,"fate":`, string(a.Fate))
 			w.number(`,"grace":`, int64(a.Grace))
 			w.text(`,"code":`, a.Code)
+			w.flag(`,"closed":`, a.Closed)
 			w.end()
 		}
 		w.b = append(w.b, ']')
@@ -220,6 +222,7 @@ func (w *writer) evidence(r *Record) {
 			w.text(`,"ref":`, e.Ref)
 			w.text(`,"rank":`, string(e.Rank))
 			w.terms(&e.Terms)
+			w.text(`,"terms_as":`, string(e.TermsAs))
 			w.flag(`,"mismatch":`, e.Mismatch)
 			w.flag(`,"accepted":`, e.Accepted)
 			w.flag(`,"foreign":`, e.Foreign)
@@ -750,6 +753,8 @@ func (p *parser) record(r *Record) {
 			r.Wake = p.flag()
 		case "consequence":
 			r.Consequence = Consequence(p.text())
+		case "waits":
+			r.Waits = p.integer()
 		case "hook_tries":
 			r.HookTries = p.integer()
 		case "state":
@@ -870,6 +875,8 @@ func (p *parser) attempts(r *Record) {
 				a.Grace = time.Duration(p.number())
 			case "code":
 				a.Code = p.text()
+			case "closed":
+				a.Closed = p.flag()
 			default:
 				p.skip()
 			}
@@ -891,6 +898,8 @@ func (p *parser) references(r *Record) {
 				e.Rank = Rank(p.text())
 			case "terms":
 				p.terms(&e.Terms)
+			case "terms_as":
+				e.TermsAs = Rank(p.text())
 			case "mismatch":
 				e.Mismatch = p.flag()
 			case "accepted":

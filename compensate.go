@@ -167,7 +167,7 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 func reserve(effect Effect, c *Record) (Posting, error) {
 	p := Posting{Operation: c.ID, Kind: c.Kind, Ref: c.Undoes.Ref, Amount: c.Terms.Amount, Status: PostingWished}
 	refuse := func(sentinel error, why string) (Posting, error) {
-		return p, &Error{Do: "compensate", Kind: c.Kind, ID: effect.Operation, Err: sentinel, Cause: errors.New(why)}
+		return p, &Error{Do: "compensate", Kind: c.Kind, ID: effect.Operation, Err: sentinel, Cause: because(why)}
 	}
 	switch {
 	case effect.Amount.IsZero() && !p.Amount.IsZero():
@@ -189,7 +189,7 @@ func reserve(effect Effect, c *Record) (Posting, error) {
 }
 
 func exceeds(c *Record, parent, why string) error {
-	return &Error{Do: "compensate", Kind: c.Kind, ID: parent, Err: ErrExceeds, Cause: errors.New(why)}
+	return &Error{Do: "compensate", Kind: c.Kind, ID: parent, Err: ErrExceeds, Cause: because(why)}
 }
 
 // fits reports whether p may start: what is undone and what is on its way, p included,

@@ -2,7 +2,6 @@ package settle
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -81,7 +80,7 @@ func (e *Engine) Redrive(ctx context.Context, id string) error {
 	}
 	_, err = e.update(ctx, "redrive", r, func(next *Record) (*edit, error) {
 		if next.State != StateSucceeded || next.Consequence != ConsequenceAside && next.Consequence != ConsequenceDue {
-			return nil, &Error{Do: "redrive", Kind: r.Kind, ID: id, State: next.State, Err: ErrSettled, Cause: errors.New("no consequence is due")}
+			return nil, &Error{Do: "redrive", Kind: r.Kind, ID: id, State: next.State, Err: ErrSettled, Cause: because("no consequence is due")}
 		}
 		next.Consequence, next.HookTries = ConsequenceArmed, 0
 		return &edit{now: next.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "redrive"}}, nil

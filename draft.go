@@ -142,7 +142,7 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	// later one derive the same.
 	again, err := x.stored(&d.record, op.Undoes)
 	if err != nil {
-		return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{"Request"}, Cause: errors.New("does not survive being stored and read back")}
+		return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{"Request"}, Cause: because("does not survive being stored and read back")}
 	}
 	again.Key, d.read = op.Key, again
 	if d.record.Terms, err = x.terms(again); err != nil {
@@ -198,14 +198,18 @@ func (d *draft) approve(a *Approval, now time.Time) (refused, err error) {
 		return nil, nil
 	}
 	r := &d.record
-	if a.By == "" || len(a.By) > MaxSubject || a.Fingerprint == "" || len(a.Note) > maxNote {
-		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is at most 1024 bytes")
+	if checkName("By", a.By, MaxSubject) != nil || a.Fingerprint == "" || !keepable(a.Note, maxNote) {
+		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is text of at most 1024 bytes")
 	}
+	why := ""
 	switch {
 	case a.Fingerprint != r.Fingerprint.Sum:
-		return errors.New("the approval is for another request"), nil
+		why = "the approval is for another request"
 	case !a.Until.IsZero() && !a.Until.After(now):
-		return errors.New("the approval has ended"), nil
+		why = "the approval has ended"
+	}
+	if why != "" {
+		return &Error{Do: d.do, Kind: r.Kind, Err: ErrRefused, Fields: []string{"Approval"}, Cause: because(why)}, nil
 	}
 	c := *a
 	c.At, c.Until = micros(a.At), micros(a.Until)

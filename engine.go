@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 
@@ -118,7 +119,7 @@ func (o Options) problem() (field, reason string) {
 // nothing; call [Engine.Run] in one goroutine of each process that shall finish
 // what callers left behind.
 func Open(store Store, opts *Options) (*Engine, error) {
-	if store == nil {
+	if v := reflect.ValueOf(store); store == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("open", "", "store", "nil")
 	}
 	var o Options
@@ -166,6 +167,7 @@ type kind interface {
 type reply struct {
 	ev         evidence
 	retryAfter time.Duration
+	keyless    bool // Call.Key was not asked for, although the contract honours keys
 }
 
 func (e *Engine) kind(name string) kind {

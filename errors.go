@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"context"
 	"errors"
 	"strings"
 )
@@ -90,8 +91,9 @@ func (s *sentinel) Unwrap() error { return s.parent }
 
 // Error is the one error type of this package. Err is the sentinel to branch
 // on; Cause, if any, is what an adapter, hook or store said. The text names the
-// operation and never holds a request or a result; what an adapter or a hook said,
-// which may quote them, is not kept at all (I16).
+// operation and never holds a request, a result, or what an adapter, a hook, a
+// precondition or a driver said, which may quote them (I16): see Explainer. Reach those
+// through Cause, with errors.As.
 type Error struct {
 	Do    string // what was tried: "execute", "cancel", …
 	Kind  string // kind of the operation
@@ -128,10 +130,48 @@ func (e *Error) Error() string {
 	if len(e.Fields) > 0 {
 		b.WriteString(": " + strings.Join(e.Fields, ", "))
 	}
-	if e.Cause != nil {
-		b.WriteString(": " + strings.TrimPrefix(e.Cause.Error(), "settle: "))
+	if s := explain(e.Cause); s != "" {
+		b.WriteString(": " + s)
 	}
 	return b.String()
+}
+
+// because is a cause in this package's own words, which hold no data.
+type because string
+
+func (b because) Error() string { return string(b) }
+
+// Explainer is an optional interface of errors, those of stores above all: Explain says
+// in words and numbers what happened, and quotes no data. Of other causes Error's text
+// shows nothing, since nobody knows what they quote (I16).
+type Explainer interface {
+	Explain() string
+}
+
+func explain(err error) string {
+	var ex Explainer
+	var own because
+	var name *nameError
+	var req *requestError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &own):
+		return string(own)
+	case errors.As(err, &ex):
+		return ex.Explain()
+	case errors.As(err, &name):
+		return name.Error()
+	case errors.As(err, &req):
+		return req.Error()
+	case errors.Is(err, ErrClaimLost):
+		return "claim lost"
+	case errors.Is(err, context.DeadlineExceeded):
+		return context.DeadlineExceeded.Error()
+	case errors.Is(err, context.Canceled):
+		return context.Canceled.Error()
+	}
+	return ""
 }
 
 // Unwrap reaches the sentinel and the cause.
@@ -148,6 +188,10 @@ func (e *Error) Unwrap() []error {
 
 // Next is the safe next action of the caller who got this error.
 func (e *Error) Next() Next {
+	refusal := errors.Is(e.Err, ErrMismatch) || errors.Is(e.Err, ErrConflict) || errors.Is(e.Err, ErrHeld)
+	if refusal && e.State != "" && e.State != StateCreated && !e.State.Settled() {
+		return e.State.Next() // what is there is open: first of all, do not start another
+	}
 	switch {
 	case errors.Is(e.Err, ErrActionRequired):
 		return NextAskCustomer
@@ -170,5 +214,5 @@ func (e *Error) Next() Next {
 
 // invalid builds the refusal for a malformed call.
 func invalid(do, kind string, field, reason string) *Error {
-	return &Error{Do: do, Kind: kind, Err: ErrInvalid, Fields: []string{field}, Cause: errors.New(reason)}
+	return &Error{Do: do, Kind: kind, Err: ErrInvalid, Fields: []string{field}, Cause: because(reason)}
 }

@@ -15,6 +15,9 @@ type Attempt struct {
 	Fate  Fate          `json:"fate,omitempty"`
 	Grace time.Duration `json:"grace"` // request deadline + settle delay (+ lookup lag): quiet = End + Grace
 	Code  string        `json:"code,omitempty"`
+	// Closed: a final refusal, or a person's, spoke for this attempt too. Kept beside Fate, so
+	// that the attempt's own answer and the refusal may come in either order.
+	Closed bool `json:"closed,omitempty"`
 }
 
 // Fate is how an attempt ended.
@@ -34,6 +37,17 @@ const (
 func (f Fate) rank() int {
 	return slices.Index([]Fate{FateOpen, FateUnderway, FateNotSent, FateNotApplied, FateRefused, FateApplied}, f)
 }
+
+// Ended is how a ended, what spoke for it included.
+func (a Attempt) Ended() Fate {
+	if a.Closed && a.Fate.rank() < FateNotSent.rank() {
+		return FateRefused
+	}
+	return a.Fate
+}
+
+// open reports whether nothing says how a ended.
+func (a Attempt) open() bool { return a.Ended() == FateOpen }
 
 // quiet reports whether a can no longer land at now.
 func (a Attempt) quiet(now time.Time) bool {
@@ -67,7 +81,8 @@ func (r Rank) order() int {
 type Reference struct {
 	Ref      string `json:"ref"`
 	Rank     Rank   `json:"rank,omitempty"`
-	Terms    Terms  `json:"terms,omitzero"`     // as last observed with that rank
+	Terms    Terms  `json:"terms,omitzero"`     // as observed with the highest rank
+	TermsAs  Rank   `json:"terms_as,omitempty"` // that rank
 	Mismatch bool   `json:"mismatch,omitempty"` // a report once differed from the stored terms
 	Accepted bool   `json:"accepted,omitempty"` // a person accepted it as it is
 	Foreign  bool   `json:"foreign,omitempty"`  // another operation owns the reference
@@ -125,6 +140,7 @@ type evidence struct {
 	attempt  int       // the attempt it is the reply to; 0: none
 	began    time.Time // store time at which that attempt or lookup began; zero for events
 	honoured bool      // the reply came from a provider that honours keys
+	keyless  bool      // the request may have left without the key that the contract honours
 	at       time.Time // store time, late
 	fact     Fact
 	ref      string
@@ -155,7 +171,11 @@ func (r *Record) apply(ev evidence) {
 	case NotApplied:
 		end(FateNotApplied)
 		if ev.source == SourcePerson {
-			r.closeAll(FateNotApplied, ev.code)
+			for i := range r.Attempts {
+				if a := &r.Attempts[i]; a.Fate.rank() < FateNotApplied.rank() && !a.harmless() {
+					a.Fate, a.Code = FateNotApplied, ev.code
+				}
+			}
 			r.Progress = nil
 		}
 	case Underway, NeedsAction:
@@ -182,6 +202,8 @@ func (r *Record) apply(ev evidence) {
 			r.Result = ev.result
 		}
 	case Reversed:
+		end(FateApplied) // it had the effect that came undone
+		r.closeBy(ev)    // and what was quiet by then has no other (T-20)
 		r.raise(ev, RankReversed)
 		if ev.code != "" {
 			r.Code, r.Message = ev.code, ev.message
@@ -217,14 +239,25 @@ func (r *Record) raise(ev evidence, rank Rank) {
 		e.Accepted = true
 	}
 	e.Foreign = e.Foreign || ev.foreign
-	up := rank.order() - e.Rank.order()
-	// The amount that counts is the one seen with the highest rank; a reversal
-	// says nothing new about it.
-	if !ev.terms.IsZero() && (up > 0 && rank != RankReversed || e.Terms.IsZero() || up == 0 && ev.terms.text() < e.Terms.text()) {
-		e.Terms = ev.terms.clone()
+	as := rank
+	if rank == RankReversed {
+		as = RankKnown // a reversal says nothing about what there was
 	}
-	if up > 0 {
+	e.saw(ev.terms, as)
+	if rank.order() > e.Rank.order() {
 		e.Rank = rank
+	}
+}
+
+// saw keeps the terms that were observed with the highest rank, and of two with the same
+// rank always the same ones.
+func (e *Reference) saw(t Terms, as Rank) {
+	if t.IsZero() {
+		return
+	}
+	higher := as.order() - e.TermsAs.order()
+	if e.Terms.IsZero() || higher > 0 || higher == 0 && t.text() < e.Terms.text() {
+		e.Terms, e.TermsAs = t.clone(), as
 	}
 }
 
@@ -250,55 +283,60 @@ func (r *Record) report(ev evidence) {
 	r.Progress = &next
 }
 
-// closeBy lets a final refusal speak for older attempts: as the reply to an
-// attempt under an honoured key, or from a lookup, it closes every attempt that
+// closeBy lets a final word, a refusal or a reversal, speak for older attempts: as the
+// reply to an attempt under an honoured key, or from a lookup, it closes every attempt that
 // was quiet when that attempt or lookup began. Before quiet, or from an event, it
-// closes none but its own (T-03, T-04, T-38). A person's closes all; Resolve
-// refuses it before quiet.
+// closes none but its own (T-03, T-04, T-38). A person's closes what is quiet, and a
+// person's refusal all: Resolve refuses it before quiet.
 func (r *Record) closeBy(ev evidence) {
 	switch {
 	case ev.source == SourcePerson:
-		r.closeAll(FateRefused, ev.code)
 	case ev.source == SourceLookup, ev.source == SourceReply && ev.honoured:
-		for i := range r.Attempts {
-			if a := &r.Attempts[i]; a.N != ev.attempt && a.Fate == FateOpen && a.quiet(ev.began) {
-				a.Fate, a.Code = FateRefused, ev.code
-			}
-		}
+	default:
+		return
 	}
-}
-
-func (r *Record) closeAll(f Fate, code string) {
+	began := ev.began
+	if ev.source == SourcePerson {
+		began = ev.at
+	}
 	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.Fate.rank() < f.rank() && !a.harmless() {
-			a.Fate, a.Code = f, code
+		a := &r.Attempts[i]
+		if a.N != ev.attempt && a.quiet(began) || ev.source == SourcePerson && ev.fact == Declined {
+			a.Closed = true
 		}
 	}
 }
 
 // references is the view from which everything is decided: evidence without a
-// reference is folded into the only named one, if there is exactly one. The
-// folding happens on reading, so that it does not depend on what came first.
+// reference is folded into the only named one, or, of several, into the only one that a
+// compensation was made under. The folding happens on reading, so that it does not
+// depend on what came first.
 func (r *Record) references() []Reference {
-	named := len(r.References)
-	if named == 0 || r.References[0].Ref != "" {
+	if len(r.References) < 2 || r.References[0].Ref != "" {
 		return r.References
 	}
-	if named != 2 {
-		return r.References
-	}
-	a, b := r.References[0], r.References[1] // a has no name
-	if a.Rank.order() > b.Rank.order() {
-		b.Rank = a.Rank
-		if !a.Terms.IsZero() && a.Rank != RankReversed {
-			b.Terms = a.Terms
+	nameless, into := r.References[0], -1
+	for i, x := range r.References[1:] {
+		undone := slices.ContainsFunc(r.Ledger, func(p Posting) bool { return p.Ref == x.Ref })
+		switch {
+		case len(r.References) > 2 && !undone:
+		case into >= 0:
+			return r.References
+		default:
+			into = i + 1
 		}
 	}
-	if b.Terms.IsZero() {
-		b.Terms = a.Terms
+	if into < 0 {
+		return r.References
 	}
-	b.Mismatch, b.Accepted, b.Foreign = a.Mismatch || b.Mismatch, a.Accepted || b.Accepted, a.Foreign || b.Foreign
-	return []Reference{b}
+	out := slices.Clone(r.References[1:])
+	x := &out[into-1]
+	if nameless.Rank.order() > x.Rank.order() {
+		x.Rank = nameless.Rank
+	}
+	x.saw(nameless.Terms, nameless.TermsAs)
+	x.Mismatch, x.Accepted, x.Foreign = x.Mismatch || nameless.Mismatch, x.Accepted || nameless.Accepted, x.Foreign || nameless.Foreign
+	return out
 }
 
 // compute is the state table of the design, top to bottom, first row that fits.
@@ -328,7 +366,7 @@ func (r *Record) compute(live bool) State {
 	}
 	var open, underway int
 	for _, a := range r.Attempts {
-		switch a.Fate {
+		switch a.Ended() {
 		case FateOpen:
 			open++
 		case FateUnderway:

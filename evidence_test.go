@@ -231,7 +231,7 @@ func TestT38_DeclineClosesWhatWasQuiet(t *testing.T) {
 			decline := replyTo(2, Declined, "")
 			decline.began = c.began
 			out := inAllOrders(t, r, c.want, decline, replyTo(1, Unclear, ""))
-			assert.Equal(t, c.want == StateFailed, out.Attempts[0].Fate == FateRefused)
+			assert.Equal(t, c.want == StateFailed, out.Attempts[0].Ended() == FateRefused)
 
 			lookup := lookupAt(c.began, Declined, "")
 			inAllOrders(t, operation(a1), c.want, lookup)

@@ -123,7 +123,7 @@ type committer interface {
 func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, claims bool) (r Record, c *claim, met bool, err error) {
 	checked := false
 	for range 16 {
-		if d.replaced == nil && (d.authorize != nil && !checked || d.record.Replaces != "") {
+		if d.replaced == nil && (d.authorize != nil && !checked || d.record.Replaces != "" || d.record.Undoes.Operation != "") {
 			found, rec, err := e.before(ctx, on, d, &checked)
 			if err != nil {
 				return Record{}, nil, false, err
@@ -200,6 +200,10 @@ func (e *Engine) before(ctx context.Context, on committer, d *draft, checked *bo
 		if err := d.authorize(ctx); err != nil {
 			if again, rec, e2 := find(); e2 == nil && again && d.record.Replaces != rec.ID {
 				return true, rec, nil
+			}
+			var own *Error
+			if errors.As(err, &own) && errors.Is(own.Err, ErrRefused) {
+				return false, rec, err // the approval's
 			}
 			return false, rec, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrRefused, Cause: err}
 		}
@@ -305,6 +309,6 @@ func (e *Engine) replace(k kind, d *draft, cur *Record) error {
 
 func (d *draft) conflict(cur *Record, field, why string) error {
 	return &Error{
-		Do: d.do, Kind: d.record.Kind, ID: cur.ID, State: cur.State, Err: ErrConflict, Fields: []string{field}, Cause: errors.New(why),
+		Do: d.do, Kind: d.record.Kind, ID: cur.ID, State: cur.State, Err: ErrConflict, Fields: []string{field}, Cause: because(why),
 	}
 }

@@ -3,8 +3,10 @@ package settle
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 // The methods in this file are what the core sees of an Executor. Each call of
@@ -77,7 +79,9 @@ func (x *Executor[Req, Res]) makeCall(r *Record, undo Effect, attempt int, read 
 func (r *Record) knownRef() string {
 	best := Reference{}
 	for _, x := range r.references() {
-		if x.Ref != "" && (best.Ref == "" || x.Rank.order() > best.Rank.order()) {
+		// A reference that failed is one try of several, or finished: what matters is whether
+		// there is another, and only the operation's own reference finds that (T-03).
+		if x.Ref != "" && x.Rank != RankFailed && (best.Ref == "" || x.Rank.order() > best.Rank.order()) {
 			best = x
 		}
 	}
@@ -90,6 +94,7 @@ func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect,
 	if err != nil {
 		return reply{ev: evidence{fact: NotSent, code: "unreadable_request"}}, nil //nolint:nilerr // nothing left: that is a fact
 	}
+	defer func() { rep.keyless = x.promise.Keys.Window > 0 && !c.used.Load() }()
 	obs, err := x.adapter.Submit(ctx, c)
 	if err == nil && obs.Fact == Applied && x.promise.Keys.Window > 0 && !c.used.Load() {
 		x.ignored.Store(true) // this kind sends nothing more in this process
@@ -118,8 +123,8 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 		return reply{}, errEmpty
 	}
 	rep := reply{retryAfter: max(0, obs.RetryAfter), ev: evidence{
-		fact: obs.Fact, ref: obs.Ref, terms: obs.Terms, code: cleanCode(obs.Code), message: cut(obs.Message, 1024),
-		action: cut(obs.Action, 4096), sequence: obs.Sequence,
+		fact: obs.Fact, ref: obs.Ref, terms: obs.Terms, code: cleanCode(obs.Code), message: storable(obs.Message, 1024),
+		action: storable(obs.Action, 4096), sequence: obs.Sequence,
 	}}
 	if obs.Ref != "" && checkName("Ref", obs.Ref, MaxRef) != nil {
 		rep.ev.ref, rep.ev.code = "", "bad_reference" // evidence is kept without a name that no store could keep
@@ -135,9 +140,12 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	return rep, nil
 }
 
-func cut(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
+// storable makes s a text of at most n bytes that every store can keep.
+func storable(s string, n int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	for len(s) > n {
+		_, size := utf8.DecodeLastRuneInString(s[:min(len(s), n+utf8.UTFMax)])
+		s = s[:min(len(s), n+utf8.UTFMax)-size]
 	}
 	return s
 }

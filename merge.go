@@ -32,7 +32,8 @@ func (c *claim) granted(asOf time.Time) {
 func (c *claim) margin() time.Duration { return c.lease / 10 }
 
 // late is the store's time or somewhat more: for ends and for the key window.
-func (c *claim) late() time.Time { return c.asOf.Add(c.clock.Now().Sub(c.sent)) }
+// Whichever of the clocks says more counts: a suspended machine's requests end late.
+func (c *claim) late() time.Time { return c.asOf.Add(max(0, elapsed(c.sent, c.clock.Now()))) }
 
 // early is the store's time or somewhat less: for starts, and to judge quiet.
 func (c *claim) early() time.Time { return c.asOf.Add(max(0, c.clock.Now().Sub(c.got))) }
@@ -208,7 +209,7 @@ func disposition(cur, next *Record, x Entry) Disposition {
 		return DispositionInconclusive
 	case x.Fact == Unclear:
 		return DispositionControl
-	case cur.State == StateFailed && next.State == StateSucceeded:
+	case cur.State == StateFailed && (next.State == StateSucceeded || next.State == StateCompensating || next.State == StateCompensated):
 		return DispositionRevived
 	case cur.State.Settled() && cur.State == next.State:
 		return DispositionSuperseded
@@ -291,12 +292,15 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 			ed.ifToken = h.token
 			ed.looked = ev.source == SourceLookup && ev.fact != Unclear
 			next.endBefore(h)
-			if a := next.attempt(ev.attempt); a != nil && a.Fate == FateOpen && a.End.IsZero() {
-				a.End = ev.at // its live holder says so
+			if ev.keyless {
+				next.KeyWindow = 0 // it left without the key, as far as anybody knows: never again
 			}
 			if retryAfter > 0 {
 				next.RetryAt = ev.at.Add(retryAfter)
 			}
+		}
+		if a := next.attempt(ev.attempt); a != nil && a.End.IsZero() && (mine || ev.fact != Unclear) {
+			a.End = ev.at // its live holder says so, or the answer does
 		}
 		if before == RankReversed && ev.fact == Applied {
 			// Both orders of {reversed, ok} end reversed; only a lookup can tell whether the

@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -124,7 +125,8 @@ type Record struct {
 	HoldFree    bool   // the hold was released
 	Review      *Review
 	ResumedAt   time.Time // when a person let automation go on
-	Tries       int       // tries to recover since the first open attempt or ResumedAt
+	Tries       int       // passes since the first open attempt or ResumedAt
+	Waits       int       // those of them that could only wait for an attempt to become quiet
 	RetryAt     time.Time // the provider asked not to be called before
 	Wake        bool      // somebody asked for a look while the row was claimed
 	Consequence Consequence
@@ -283,6 +285,11 @@ func (r Record) GoString() string { return r.String() }
 
 // Format makes every verb print String.
 func (r Record) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, r.String()) }
+
+// MarshalJSON shows ids and words only; EncodeRecord is the stored form.
+func (r Record) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]any{"kind": r.Kind, "operation": r.ID, "state": r.State, "version": r.Version})
+}
 
 // LogValue implements [slog.LogValuer] with ids and words only.
 func (r Record) LogValue() slog.Value {

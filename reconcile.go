@@ -29,7 +29,8 @@ const (
 const reviewInterval = time.Hour
 
 // minTries is how many tries to recover come before an escalation, however much
-// time has passed: a worker that was down is no reason to ask a person (T-44).
+// time has passed: a worker that was down is no reason to ask a person (T-44). A pass that
+// could only wait for an attempt to become quiet is no try.
 const minTries = 3
 
 type action string
@@ -69,6 +70,7 @@ type situation struct {
 type decision struct {
 	do     action
 	in     time.Duration // for actWait, before jitter
+	quiet  bool          // for actWait: it could only wait for an attempt to become quiet
 	reason string        // for actReview
 }
 
@@ -85,7 +87,7 @@ func decide(s situation) decision {
 
 	// 1. Another account: nothing is asked or sent here.
 	if !s.sameAccount {
-		if !inReview && facts.escalated {
+		if !inReview && (facts.escalated || facts.pastProcessing) {
 			return decision{do: actReview, reason: ReasonAccount}
 		}
 		return decision{do: actWait, in: reviewWait(inReview, wait)}
@@ -123,7 +125,7 @@ func decide(s situation) decision {
 		if !safe && (s.contract.Lookup == NoLookup || facts.quietIn < wait) {
 			wait = max(facts.quietIn, time.Millisecond)
 		}
-		return decision{do: actWait, in: wait}
+		return decision{do: actWait, in: wait, quiet: !safe && !s.sent}
 	case s.looked == lookedFailed, s.looked == lookedFound, s.sent:
 		return decision{do: actWait, in: wait}
 	}
@@ -163,7 +165,7 @@ type standing struct {
 	quietIn        time.Duration // until none can
 	mayExist       bool          // something may have left, or a reference is known
 	windowOpen     bool
-	escalated      bool
+	escalated      bool // tried often enough, for long enough, and the provider never said that it works on it
 	pastProcessing bool
 }
 
@@ -178,7 +180,7 @@ func (r *Record) facts(s situation) standing {
 		if first.IsZero() {
 			first = a.Start
 		}
-		if a.Fate != FateOpen {
+		if !a.open() {
 			continue
 		}
 		f.open++
@@ -202,7 +204,7 @@ func (r *Record) facts(s situation) standing {
 	if r.ResumedAt.After(since) {
 		since = r.ResumedAt
 	}
-	f.escalated = r.Tries >= minTries && s.late.Sub(since) >= s.escalateAfter && r.Progress == nil
+	f.escalated = r.Tries-r.Waits >= minTries && s.late.Sub(since) >= s.escalateAfter && r.Progress == nil
 	if r.Progress != nil {
 		since = r.Progress.Since
 		if r.ResumedAt.After(since) {

@@ -51,6 +51,9 @@ func window(w time.Duration) func(*situation) {
 }
 
 func wait(d time.Duration) decision { return decision{do: actWait, in: d} }
+
+// waitForQuiet is a wait that is no try to recover.
+func waitForQuiet(d time.Duration) decision { return decision{do: actWait, in: d, quiet: true} }
 func review(reason string) decision { return decision{do: actReview, reason: reason} }
 func (d decision) String() string {
 	switch d.do {
@@ -102,19 +105,19 @@ func TestDecide_Rules(t *testing.T) {
 		{"3: a failed lookup is no reason against it", situationOf(open(), saw(lookedFailed)), decision{do: actSend}},
 		{"3: not when it was found", situationOf(open(), saw(lookedFound)), wait(time.Second)},
 		{"3: not twice in a pass", situationOf(open(), saw(lookedNothing), hasSent), wait(time.Second)},
-		{"3: not before quiet", situationOf(loud(), noLookup), wait(testGrace)},
+		{"3: not before quiet", situationOf(loud(), noLookup), waitForQuiet(testGrace)},
 		{"3: unless concurrent requests are safe", situationOf(loud(), noLookup, concurrentSafe), decision{do: actSend}},
 		{"3: not while the provider wants peace", situationOf(func() *Record {
 			r := open()
 			r.RetryAt = t0.Add(3 * time.Hour)
 			return r
 		}(), noLookup), wait(time.Hour)},
-		{"4: a lookup beside a loud attempt", situationOf(loud(), saw(lookedNothing)), wait(time.Second)},
+		{"4: a lookup beside a loud attempt", situationOf(loud(), saw(lookedNothing)), waitForQuiet(time.Second)},
 		{"4: quiet before the next backoff: look then", situationOf(func() *Record {
 			r := loud()
 			r.ResumedAt = t0.Add(2*time.Hour - time.Minute)
 			return r
-		}(), saw(lookedNothing), tries(8)), wait(testGrace)},
+		}(), saw(lookedNothing), tries(8)), waitForQuiet(testGrace)},
 		{"4: a failed lookup, and no window", situationOf(open(), saw(lookedFailed), window(testMargin)), wait(time.Second)},
 		{"4: processing is looked up", situationOf(reported(time.Hour), saw(lookedFound), tries(5)), wait(32 * time.Second)},
 		{"4: until the contract's limit", situationOf(reported(24*time.Hour), saw(lookedFound)), review(ReasonProcessing)},
@@ -196,7 +199,7 @@ func TestT10_QuietCountsFromTheEndInTime(t *testing.T) {
 	for _, c := range []struct {
 		now  time.Time
 		want decision
-	}{{end, wait(testGrace)}, {end.Add(testGrace - time.Microsecond), wait(time.Millisecond)}, {end.Add(testGrace), decision{do: actSend}}} {
+	}{{end, waitForQuiet(testGrace)}, {end.Add(testGrace - time.Microsecond), waitForQuiet(time.Millisecond)}, {end.Add(testGrace), decision{do: actSend}}} {
 		assert.Equal(t, c.want, decide(situationOf(r, noLookup, func(s *situation) { s.early, s.late = c.now, c.now })), c.now)
 	}
 	r.AsOf = r.AsOf.Add(time.Hour)
@@ -207,9 +210,9 @@ func TestT10_QuietCountsFromTheEndInTime(t *testing.T) {
 // TestT11_NoResendWhileOneIsRunning: without a lookup the second worker waits for quiet,
 // unless the provider guards concurrent requests under one key.
 func TestT11_NoResendWhileOneIsRunning(t *testing.T) {
-	assert.Equal(t, wait(testGrace), decide(situationOf(operation(running(1)), noLookup)))
+	assert.Equal(t, waitForQuiet(testGrace), decide(situationOf(operation(running(1)), noLookup)))
 	assert.Equal(t, decision{do: actSend}, decide(situationOf(operation(running(1)), noLookup, concurrentSafe)))
-	assert.Equal(t, wait(testGrace), decide(situationOf(operation(try(1, FateOpen), running(2)), noLookup)), "every open attempt must be quiet")
+	assert.Equal(t, waitForQuiet(testGrace), decide(situationOf(operation(try(1, FateOpen), running(2)), noLookup)), "every open attempt must be quiet")
 }
 
 // TestT12_WindowClosesEarly: not sent when the request could arrive after the key is
@@ -277,7 +280,7 @@ func TestT36_MarginHasTheSettleDelay(t *testing.T) {
 // renewed ever since.
 func TestT37_QuietFollowsTheRealEnd(t *testing.T) {
 	r := operation(running(1))
-	assert.Equal(t, wait(testGrace), decide(situationOf(r, noLookup, at(12*time.Hour))))
+	assert.Equal(t, waitForQuiet(testGrace), decide(situationOf(r, noLookup, at(12*time.Hour))))
 	c := claim{attempt: 1, asOf: t0.Add(12 * time.Hour)}
 	r.endBefore(&c)
 	assert.True(t, r.Attempts[0].End.IsZero(), "its own holder ends it when it knows")
@@ -306,7 +309,7 @@ func TestT40_ReviewThenDecline_Decision(t *testing.T) {
 func TestT44_WorkersWereDown(t *testing.T) {
 	r := operation(Attempt{N: 1, Start: t0, End: t0.Add(20 * time.Minute), Grace: testGrace})
 	now := at(20*time.Minute + testGrace)
-	assert.Equal(t, wait(testGrace), decide(situationOf(r, noLookup, at(20*time.Minute))))
+	assert.Equal(t, waitForQuiet(testGrace), decide(situationOf(r, noLookup, at(20*time.Minute))))
 	assert.Equal(t, decision{do: actSend}, decide(situationOf(r, noLookup, now, tries(1))))
 	assert.Equal(t, decision{do: actLookup}, decide(situationOf(r, now)))
 	assert.Equal(t, decision{do: actSend}, decide(situationOf(r, now, saw(lookedNothing))))

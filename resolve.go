@@ -2,7 +2,8 @@ package settle
 
 import (
 	"context"
-	"errors"
+	"strings"
+	"unicode/utf8"
 )
 
 // Decision is what a person found out or decided about an operation.
@@ -35,8 +36,8 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	}
 	bad := func(field, why string) error { return invalid("resolve", r.Kind, field, why) }
 	for field, v := range map[string]string{"Actor": d.Actor, "Reason": d.Reason, "Evidence": d.Evidence} {
-		if v == "" || len(v) > maxNote {
-			return r, bad(field, "required, at most 1024 bytes")
+		if v == "" || !keepable(v, maxNote) {
+			return r, bad(field, "required: text of at most 1024 bytes")
 		}
 	}
 	if d.Ref != "" {
@@ -68,7 +69,7 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 
 func (e *Engine) resolved(next *Record, d Decision) (*edit, error) {
 	refuse := func(err error, why string) (*edit, error) {
-		return nil, &Error{Do: "resolve", Kind: next.Kind, ID: next.ID, State: next.State, Err: err, Cause: errors.New(why)}
+		return nil, &Error{Do: "resolve", Kind: next.Kind, ID: next.ID, State: next.State, Err: err, Cause: because(why)}
 	}
 	now := next.AsOf
 	ed := &edit{now: now, dueIn: Keep, entry: Entry{
@@ -90,7 +91,7 @@ func (e *Engine) resolved(next *Record, d Decision) (*edit, error) {
 		next.apply(evidence{source: SourcePerson, at: now, fact: d.Fact, ref: d.Ref, terms: d.Terms, code: "person"})
 	}
 	if d.Resume || d.Fact == NotApplied {
-		next.Review, next.ResumedAt, next.Tries, next.RetryAt = nil, now, 0, next.RetryAt.Truncate(0)
+		next.Review, next.ResumedAt, next.Tries, next.Waits = nil, now, 0, 0
 		if next.Progress != nil {
 			p := *next.Progress
 			p.Since = now
@@ -101,10 +102,15 @@ func (e *Engine) resolved(next *Record, d Decision) (*edit, error) {
 	return ed, nil
 }
 
+// keepable reports whether s is a text of at most n bytes that every store can keep.
+func keepable(s string, n int) bool {
+	return len(s) <= n && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
+}
+
 // allQuiet reports whether no attempt can land any more.
 func (r *Record) allQuiet() bool {
 	for _, a := range r.Attempts {
-		if a.Fate == FateOpen && !a.quiet(r.AsOf) {
+		if a.open() && !a.quiet(r.AsOf) {
 			return false
 		}
 	}

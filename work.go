@@ -37,7 +37,7 @@ func (e *Engine) take(ctx context.Context, do string, r Record, prepare func(nex
 // requests started within a lease that is over (T-10, T-37).
 func (r *Record) endOpen() {
 	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.Fate == FateOpen && a.End.IsZero() {
+		if a := &r.Attempts[i]; a.End.IsZero() {
 			a.End = r.AsOf
 		}
 	}
@@ -47,7 +47,7 @@ func (r *Record) endOpen() {
 // which writes nothing but the claim: its first write stores these ends.
 func (r *Record) endBefore(c *claim) {
 	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.N != c.attempt && a.Fate == FateOpen && a.End.IsZero() {
+		if a := &r.Attempts[i]; a.N != c.attempt && a.End.IsZero() {
 			a.End = c.asOf
 		}
 	}
@@ -73,7 +73,7 @@ func (r *Record) addAttempt(start time.Time, grace time.Duration) Attempt {
 		}
 	}
 	if harmless == len(r.Attempts) {
-		r.Tries = 0 // tries to recover are counted from the first open attempt
+		r.Tries, r.Waits = 0, 0 // tries to recover are counted from the first open attempt
 	}
 	r.Attempts = append(dropHarmless(r.Attempts, harmless-kept), a)
 	r.RetryAt = time.Time{}
@@ -191,10 +191,19 @@ func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any)
 	var sent bool
 	ready := read != nil
 	for {
+		live := kp.left() > 0 && hctx.Err() == nil && r.Token == c.token
+		if ready && !live {
+			// The attempt is on record and will not be sent: say so, whoever has the claim (T-28).
+			r, err := e.unsent(ctx, k, r, c, "claim_lost")
+			if err == nil {
+				err = e.lostError(hctx, r)
+			}
+			return r, err
+		}
 		if r.Token != c.token {
 			return r, e.lostError(hctx, r)
 		}
-		if kp.left() <= 0 || hctx.Err() != nil {
+		if !live {
 			return e.reread(ctx, hctx, r)
 		}
 		r.endBefore(c)
@@ -219,6 +228,8 @@ func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any)
 					continue // somebody decided otherwise in between
 				}
 				kp.touched(c.base)
+				ready = true // the next turn sends it, if the claim still stands
+				continue
 			}
 			if r, err = e.send(ctx, hctx, k, r, c, undo, read); err != nil {
 				return r, err
@@ -292,26 +303,24 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) 
 
 // send makes the request of the last committed attempt and merges what came back.
 func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, undo Effect, read any) (Record, error) {
-	n := r.lastAttempt()
-	ev := evidence{source: SourceReply, attempt: n, began: r.attempt(n).Start, honoured: k.contract().Keys.Window > 0}
-	notSent := func(code string) (Record, error) {
-		ev.fact, ev.code = NotSent, code
-		return e.merge(ctx, "send", r, ev, c, 0)
-	}
 	switch {
 	case !c.mayStart():
-		return notSent("lease_over")
+		return e.unsent(ctx, k, r, c, "lease_over")
 	case !r.SendBefore.IsZero() && !c.late().Before(r.SendBefore):
-		return notSent("send_before")
+		return e.unsent(ctx, k, r, c, "send_before")
 	case k.mute():
-		return notSent(ReasonMute)
+		return e.unsent(ctx, k, r, c, ReasonMute)
 	}
+	n := r.lastAttempt()
+	ev := answerOf(k, &r, c)
 	record := func(ctx context.Context, rep reply, err error) (Record, error) {
 		out := ev
 		if err == nil {
 			out = rep.ev
 			out.source, out.attempt, out.began, out.honoured = ev.source, ev.attempt, ev.began, ev.honoured
+			out.keyless = rep.keyless
 		} else {
+			out.keyless = rep.keyless && !errors.Is(err, errPanic) // a panic came before the request, as a rule
 			out.code = noAnswer(hctx, err)
 			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Attempt: n, Code: out.code})
 		}
@@ -325,6 +334,26 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, und
 			}
 		})
 	return record(ctx, rep, err)
+}
+
+// answerOf prepares the evidence of the current attempt's answer.
+func answerOf(k kind, r *Record, c *claim) evidence {
+	n := r.lastAttempt()
+	if c.attempt > 0 {
+		n = c.attempt
+	}
+	ev := evidence{source: SourceReply, attempt: n, honoured: k.contract().Keys.Window > 0}
+	if a := r.attempt(n); a != nil {
+		ev.began = a.Start
+	}
+	return ev
+}
+
+// unsent closes the current attempt, which was committed and will not be sent.
+func (e *Engine) unsent(ctx context.Context, k kind, r Record, c *claim, code string) (Record, error) {
+	ev := answerOf(k, &r, c)
+	ev.fact, ev.code = NotSent, code
+	return e.merge(ctx, "send", r, ev, c, 0)
 }
 
 // ask makes one lookup and merges what came back.
@@ -447,6 +476,9 @@ func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (R
 			next.Withdrawn = WithdrawnExpired
 		case actWait, actSend, actLookup, actDone:
 			next.Tries++
+			if d.quiet {
+				next.Waits++
+			}
 			ed.dueIn = jitter(d.in)
 			if next.Wake {
 				ed.dueIn = 0

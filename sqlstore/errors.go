@@ -29,9 +29,46 @@ var errRestart = errors.New("settle/sqlstore: transaction must start again")
 
 func failed(doing string, err error) error {
 	if errors.Is(err, sql.ErrTxDone) { // says nothing to anybody (IC-23)
-		return fmt.Errorf("settle/sqlstore: %s: the transaction has ended", doing)
+		return &stepError{doing: doing, err: errEnded}
 	}
-	return fmt.Errorf("settle/sqlstore: %s: %w", doing, err)
+	return &stepError{doing: doing, err: err}
+}
+
+var errEnded = errors.New("the transaction has ended")
+
+// stepError says what the store was doing when something failed.
+type stepError struct {
+	doing string
+	err   error
+}
+
+// Error implements error.
+func (e *stepError) Error() string { return "settle/sqlstore: " + e.doing + ": " + e.err.Error() }
+
+// Unwrap returns what the driver said.
+func (e *stepError) Unwrap() error { return e.err }
+
+// Explain implements settle.Explainer: the words of a driver may quote data, its code
+// does not.
+func (e *stepError) Explain() string {
+	text := "sqlstore: " + e.doing
+	code, ok := errorCode(e.err)
+	switch what := sqliteCodes[code&0xff]; {
+	case errors.Is(e.err, errEnded), errors.Is(e.err, settle.ErrCorrupt), errors.Is(e.err, context.Canceled), errors.Is(e.err, context.DeadlineExceeded):
+		return e.Error()
+	case ok && what != "":
+		return text + ": " + what
+	case ok:
+		return fmt.Sprintf("%s: driver's code %d", text, code)
+	}
+	return text
+}
+
+// sqliteCodes are the primary result codes that an operator can do something about
+// (https://www.sqlite.org/rescode.html).
+var sqliteCodes = map[int]string{
+	5: "database is locked", 6: "table is locked", 7: "out of memory", 8: "database is read-only", 10: "disk I/O error",
+	11: "database file is damaged", 13: "disk is full", 14: "cannot open the database file", 26: "not a database",
 }
 
 func ended(doing string, ctx context.Context) error {
