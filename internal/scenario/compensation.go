@@ -110,7 +110,7 @@ func t41(t *testing.T, open Open) {
 	})
 }
 
-// I8: a compensation is sent only for an effect that is confirmed at that moment, and
+// I8 holds: a compensation is sent only for an effect that is confirmed at that moment, and
 // is an operation like any other.
 func I8(t *testing.T, open Open) {
 	t.Run("nothing was sent: canceled instead", func(t *testing.T) {

@@ -108,7 +108,7 @@ func t16(t *testing.T, open Open) {
 	})
 }
 
-// I11: what the hook writes commits with the transition that caused it, or not at all,
+// I11 holds: what the hook writes commits with the transition that caused it, or not at all,
 // and a failing hook loses no evidence.
 func I11(t *testing.T, open Open) {
 	t.Run("with the transition", func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/settle-go/settle/providertest"
 )
 
-// I12: everything that was said about an operation is in its history, in order, what was
+// I12 holds: everything that was said about an operation is in its history, in order, what was
 // superseded too. That there is one entry for each version, claims excepted, is checked
 // after every scenario.
 func I12(t *testing.T, open Open) {

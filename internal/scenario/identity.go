@@ -159,7 +159,7 @@ func t35(t *testing.T, open Open) {
 	})
 }
 
-// I1: when a request arrives, its operation is stored with as many attempts as requests
+// I1 holds: when a request arrives, its operation is stored with as many attempts as requests
 // have arrived; and while the store cannot say that it stored the attempt, none arrives.
 func I1(t *testing.T, open Open) {
 	var l *Lab
@@ -204,7 +204,7 @@ func I1(t *testing.T, open Open) {
 	}
 }
 
-// I2: byte-identical key and request from every process, and another account sends and
+// I2 holds: byte-identical key and request from every process, and another account sends and
 // asks nothing.
 func I2(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
@@ -244,7 +244,7 @@ func I2(t *testing.T, open Open) {
 	})
 }
 
-// I3: another request under a known identity never reaches the provider, changes
+// I3 holds: another request under a known identity never reaches the provider, changes
 // nothing, and learns the names of what differs; in flight and afterwards, in the same
 // process and in others.
 func I3(t *testing.T, open Open) {

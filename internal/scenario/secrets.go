@@ -77,7 +77,7 @@ func (w *tape) check() {
 	}
 }
 
-// I16: a tour through everything that can go wrong, with secrets in every place where
+// I16 holds: a tour through everything that can go wrong, with secrets in every place where
 // an application or a provider has them.
 func I16(t *testing.T, open Open) {
 	leak := fmt.Errorf("POST {card:%q auth:%q}: %s", secretPayload, secretCredential, secretMessage)
