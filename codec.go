@@ -27,8 +27,8 @@ const codecVersion = 1
 // compact JSON with stable words. Instants are microseconds since 1970 UTC,
 // durations are nanoseconds, amounts are decimal text that keeps trailing
 // zeros. It holds everything of r except the payloads, which are kept beside
-// it so that retention can drop them, and what a store keeps in columns of its
-// own because it changes by itself: State, Version, Token, Due, UpdatedAt and AsOf.
+// it so that retention can drop them, and what changes without a write of the
+// record or is asked for by the store itself: Version, Token, Due and AsOf.
 //
 // Text is written as it is, whatever its encoding, so that it comes back exactly.
 func EncodeRecord(r Record) ([]byte, error) {
@@ -48,6 +48,75 @@ func DecodeRecord(body, request, result []byte) (Record, error) {
 	}
 	r.Request, r.Result = request, result
 	return r, nil
+}
+
+// EncodeEntry returns the stored form of e as JSON, without what stores keep in
+// columns: Seq, Operation, Write and At.
+func EncodeEntry(e Entry) []byte {
+	w := writer{b: append(make([]byte, 0, 192), '{'), open: true}
+	w.text(`,"from":`, string(e.From))
+	w.text(`,"to":`, string(e.To))
+	w.text(`,"fact":`, string(e.Fact))
+	w.text(`,"source":`, string(e.Source))
+	w.number(`,"attempt":`, int64(e.Attempt))
+	w.text(`,"disposition":`, string(e.Disposition))
+	w.text(`,"ref":`, e.Ref)
+	w.text(`,"code":`, e.Code)
+	w.text(`,"actor":`, e.Actor)
+	w.text(`,"note":`, e.Note)
+	if len(e.Alarms) > 0 {
+		w.list(`,"alarms":`)
+		for i, a := range e.Alarms {
+			w.comma(i)
+			w.b = appendText(w.b, a)
+		}
+		w.b = append(w.b, ']')
+	}
+	w.end()
+	return w.b
+}
+
+// DecodeEntry is the inverse of EncodeEntry, with the tolerance of DecodeRecord.
+func DecodeEntry(body []byte) (Entry, error) {
+	var e Entry
+	p := parser{s: string(body)}
+	p.begin('{')
+	for p.more('}') {
+		switch p.key() {
+		case "from":
+			e.From = State(p.text())
+		case "to":
+			e.To = State(p.text())
+		case "fact":
+			e.Fact = Fact(p.text())
+		case "source":
+			e.Source = Source(p.text())
+		case "attempt":
+			e.Attempt = p.integer()
+		case "disposition":
+			e.Disposition = Disposition(p.text())
+		case "ref":
+			e.Ref = p.text()
+		case "code":
+			e.Code = p.text()
+		case "actor":
+			e.Actor = p.text()
+		case "note":
+			e.Note = p.text()
+		case "alarms":
+			p.begin('[')
+			for p.more(']') {
+				e.Alarms = append(e.Alarms, p.text())
+			}
+		default:
+			p.skip()
+		}
+	}
+	p.end()
+	if p.err != nil {
+		return Entry{}, p.err
+	}
+	return e, nil
 }
 
 // writer appends members of JSON objects. Zero values are left out, so a
@@ -122,6 +191,8 @@ func appendRecord(b []byte, r *Record) []byte {
 	w.flag(`,"wake":`, r.Wake)
 	w.text(`,"consequence":`, string(r.Consequence))
 	w.number(`,"hook_tries":`, int64(r.HookTries))
+	w.text(`,"state":`, string(r.State))
+	w.time(`,"updated":`, r.UpdatedAt)
 	return append(w.b, '}')
 }
 
@@ -681,15 +752,24 @@ func (p *parser) record(r *Record) {
 			r.Consequence = Consequence(p.text())
 		case "hook_tries":
 			r.HookTries = p.integer()
+		case "state":
+			r.State = State(p.text())
+		case "updated":
+			r.UpdatedAt = p.time()
 		default:
 			p.skip()
 		}
 	}
-	if p.err == nil && p.peek() != 0 || p.i < len(p.s) {
-		p.fail("more than a record")
-	}
+	p.end()
 	if version == 0 {
 		p.fail("no version")
+	}
+}
+
+// end fails unless everything was read.
+func (p *parser) end() {
+	if p.err == nil && (p.peek() != 0 || p.i < len(p.s)) {
+		p.fail("more than one value")
 	}
 }
 

@@ -56,7 +56,7 @@ func (s *Store) claim(ctx context.Context, c settle.Claim, due string, kindArgs 
 	t, err := s.begin(ctx, "claim", func(ctx context.Context, q runner) error {
 		_, err := q.exec(ctx, s.d.lock)
 		return err
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s *Store) renew(ctx context.Context, id, token string, lease time.Duration
 	t, err := s.begin(ctx, "renew", func(ctx context.Context, q runner) (err error) {
 		o, err = loadRow(ctx, q, s.d.lockRow, id)
 		return err
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

@@ -38,20 +38,6 @@ func (s *Store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, e
 	if len(c.Writes) == 0 && c.Hook == nil {
 		return nil, nil
 	}
-	if len(c.Writes) > 0 && c.Writes[0].IfVersion == 0 {
-		// Most creations that lose find the winner here: a replay takes no lock and
-		// writes nothing. The check that counts is the unique index.
-		taken, err := s.taken(ctx, &c.Writes[0].Record)
-		if err != nil {
-			return nil, err
-		}
-		if taken {
-			out, err := s.refused(ctx, &c)
-			if err != nil || out != nil {
-				return out, err
-			}
-		}
-	}
 	var err error
 	for range restarts {
 		var out []settle.Record
@@ -63,36 +49,36 @@ func (s *Store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, e
 	return nil, failed("commit", err)
 }
 
-func (s *Store) taken(ctx context.Context, r *settle.Record) (taken bool, err error) {
-	err = s.reading(ctx, "commit", func() error {
-		taken, err = runner{s: s}.exists(ctx, s.d.taken, bytesOf(r.ID), bytesOf(r.Scope), bytesOf(r.Kind), bytesOf(r.Key),
-			bytesOf(r.Scope), bytesOf(r.Kind), bytesOf(r.Subject), bytesOf(r.Purpose), bytesOf(r.Scope), hold(r))
-		if err != nil {
-			return failed("commit", err)
-		}
-		return nil
-	})
-	return taken, err
-}
+// answered carries the answer to a change that needs no transaction.
+type answered struct{ out []settle.Record }
 
-// refused finds out, without a lock, why the first write of c cannot create its
-// record: a conflict, or c was applied before. Neither if the owner gave the
-// name up meanwhile.
-func (s *Store) refused(ctx context.Context, c *settle.Change) (out []settle.Record, err error) {
-	err = s.reading(ctx, "commit", func() error {
-		q := runner{s: s}
-		if was, err := applied(ctx, q, c); err != nil {
-			return err
-		} else if was {
-			out, err = current(ctx, q, c)
-			return err
-		}
-		return conflict(ctx, q, &c.Writes[0].Record, false)
-	})
-	if errors.Is(err, errRestart) {
-		return nil, nil
+func (answered) Error() string { return errReplay.Error() }
+
+// needless answers a creation that lost without the write lock, for which it
+// would have to wait: with the conflict, or with success if the change was
+// applied before. Nil if the lock is needed to tell.
+func (s *Store) needless(ctx context.Context, c *settle.Change) error {
+	q, r := runner{s: s}, &c.Writes[0].Record
+	taken, err := q.exists(ctx, s.d.taken, bytesOf(r.ID), bytesOf(r.Scope), bytesOf(r.Kind), bytesOf(r.Key),
+		bytesOf(r.Scope), bytesOf(r.Kind), bytesOf(r.Subject), bytesOf(r.Purpose), bytesOf(r.Scope), hold(r))
+	if err != nil || !taken {
+		return nil
 	}
-	return out, err
+	was, err := applied(ctx, q, c)
+	if err != nil {
+		return nil
+	}
+	if was {
+		out, err := current(ctx, q, c)
+		if err != nil {
+			return nil
+		}
+		return answered{out}
+	}
+	if err := conflict(ctx, q, r, false); errors.Is(err, settle.ErrConflict) {
+		return err
+	}
+	return nil
 }
 
 // commit is one try. Until COMMIT was sent, whatever fails was not committed: it
@@ -100,6 +86,10 @@ func (s *Store) refused(ctx context.Context, c *settle.Change) (out []settle.Rec
 func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Record, err error) {
 	quiet := context.WithoutCancel(ctx)
 	var first *row
+	var needless func(ctx context.Context) error
+	if len(c.Writes) > 0 && c.Writes[0].IfVersion == 0 {
+		needless = func(ctx context.Context) error { return s.needless(ctx, c) }
+	}
 	t, err := s.begin(ctx, "commit", func(ctx context.Context, q runner) (err error) {
 		if len(c.Writes) == 0 || c.Writes[0].IfVersion == 0 {
 			_, err = q.exec(ctx, s.d.lock)
@@ -107,8 +97,12 @@ func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Reco
 		}
 		first, err = loadRow(ctx, q, s.d.lockRow, c.Writes[0].Record.ID)
 		return err
-	})
+	}, needless)
 	if err != nil {
+		var a answered
+		if errors.As(err, &a) {
+			return a.out, nil
+		}
 		return nil, err
 	}
 	defer t.close() // in a panicking hook too
@@ -117,7 +111,7 @@ func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Reco
 			return out, nil
 		}
 		if errors.Is(err, driver.ErrBadConn) || s.class(err) == stale {
-			return nil, errRestart
+			err = s.unsent("commit", err)
 		}
 		return nil, err
 	}
@@ -174,8 +168,12 @@ func applied(ctx context.Context, q runner, c *settle.Change) (bool, error) {
 		return false, errors.New("settle/sqlstore: a change without writes leaves no trace")
 	}
 	w := &c.Writes[0]
+	text, args := q.s.d.created, []any{bytesOf(w.Record.ID)}
+	if w.IfVersion > 0 {
+		text, args = q.s.d.writeID, append(args, w.IfVersion+1)
+	}
 	var id string
-	found, err := q.one(ctx, q.s.d.writeID, []any{bytesOf(w.Record.ID), w.IfVersion + 1}, func(rows *sql.Rows) error { return rows.Scan(&id) })
+	found, err := q.one(ctx, text, args, func(rows *sql.Rows) error { return rows.Scan(&id) })
 	if err != nil {
 		return false, failed("read back", err)
 	}
@@ -221,18 +219,18 @@ func repeated(err error, w *settle.Write, now int64) bool {
 
 // row is a stored record as a write needs it.
 type row struct {
-	n, version, created int64
-	token               string
-	due                 sql.NullInt64
-	old                 settle.Record // without bookkeeping and payloads
-	err                 error         // the record is damaged
+	n, version int64
+	token      string
+	due        sql.NullInt64
+	old        settle.Record // without bookkeeping and payloads
+	err        error         // the record is damaged
 }
 
 func loadRow(ctx context.Context, q runner, text, id string) (*row, error) {
 	var o row
 	found, err := q.one(ctx, text, []any{bytesOf(id)}, func(rows *sql.Rows) error {
 		var body sql.RawBytes
-		if err := rows.Scan(&o.n, &o.version, &o.token, &o.due, &o.created, &body); err != nil {
+		if err := rows.Scan(&o.n, &o.version, &o.token, &o.due, &body); err != nil {
 			return err
 		}
 		o.old, o.err = settle.DecodeRecord(body, nil, nil)
@@ -267,29 +265,32 @@ func apply(ctx context.Context, q runner, c *settle.Change, now int64, locked *r
 		if err == nil {
 			r, err = put(ctx, q, c.ID, w, o, now)
 		}
-		switch {
-		case err == nil:
+		if err == nil {
 			out = append(out, r)
 			continue
-		case q.s.class(err) == duplicate:
-			err = conflict(ctx, q, &w.Record, o != nil || r.ID != "")
 		}
-		// Applied before, and so in the way of itself? (S26)
-		if errors.Is(err, settle.ErrConflict) && i == 0 {
+		if q.s.class(err) == duplicate {
+			inserted := o == nil && r.ID != ""
+			err = conflict(ctx, q, &w.Record, o != nil || inserted)
+			if repeated(err, w, now) {
+				return nil, errRestart
+			}
+			if inserted {
+				return nil, err // and not by a former run of c, which would have had the id
+			}
+		}
+		if i == 0 && errors.Is(err, settle.ErrConflict) {
+			// In the way of itself, because it was applied before? (S26)
 			was, lookErr := applied(ctx, q, c)
 			if lookErr != nil {
 				return nil, lookErr
 			}
 			if was {
-				out, err = current(ctx, q, c)
-				if err == nil {
+				if out, err = current(ctx, q, c); err == nil {
 					err = errReplay
 				}
 				return out, err
 			}
-		}
-		if repeated(err, w, now) {
-			err = errRestart
 		}
 		return nil, err
 	}
@@ -319,11 +320,11 @@ func put(ctx context.Context, q runner, id string, w *settle.Write, o *row, now 
 	d := &q.s.d
 	r := w.Record
 	r.Version = w.IfVersion + 1
-	created, due := now, sql.NullInt64{}
+	r.CreatedAt, r.UpdatedAt = instant(now), instant(now)
+	var due sql.NullInt64
 	if o != nil {
-		created, due = o.created, o.due
+		r.CreatedAt, due = o.old.CreatedAt, o.due
 	}
-	r.CreatedAt = instant(created)
 	switch {
 	case w.DueIn >= 0:
 		due = sql.NullInt64{Int64: now + w.DueIn.Microseconds(), Valid: true}
@@ -340,7 +341,7 @@ func put(ctx context.Context, q runner, id string, w *settle.Write, o *row, now 
 	if o == nil {
 		res, err := q.exec(ctx, d.insert, bytesOf(r.ID), bytesOf(r.Scope), bytesOf(r.Kind), bytesOf(r.Key), bytesOf(r.Subject),
 			bytesOf(r.Purpose), retired(&r), hold(&r), string(r.State), r.Version, bytesOf(r.Token), due,
-			created, now, body, payload(r.Request), payload(r.Result))
+			now, now, body, payload(r.Request), payload(r.Result), bytesOf(id), settle.EncodeEntry(w.Entry))
 		if err != nil {
 			return settle.Record{}, failed("insert", err)
 		}
@@ -364,10 +365,10 @@ func put(ctx context.Context, q runner, id string, w *settle.Write, o *row, now 
 	if err := putRefs(ctx, q, n, &r, o, had); err != nil {
 		return r, err
 	}
-	e := &w.Entry
-	if _, err := q.exec(ctx, d.addEntry, n, r.Version, bytesOf(id), now, string(e.From), string(e.To), string(e.Fact), string(e.Source),
-		e.Attempt, string(e.Disposition), e.Ref, e.Code, e.Actor, e.Note, words(e.Alarms)); err != nil {
-		return r, failed("insert history", err)
+	if o != nil {
+		if _, err := q.exec(ctx, d.addEntry, n, r.Version, bytesOf(id), now, settle.EncodeEntry(w.Entry)); err != nil {
+			return r, failed("insert history", err)
+		}
 	}
 	// What is returned went through the stored form, so that it is what everybody
 	// else will read (IC-30), and shares nothing with the caller's record.
@@ -375,8 +376,7 @@ func put(ctx context.Context, q runner, id string, w *settle.Write, o *row, now 
 	if err != nil {
 		return r, failed("encode", err)
 	}
-	out.State, out.Version, out.Token = r.State, r.Version, r.Token
-	out.UpdatedAt, out.AsOf = instant(now), instant(now)
+	out.Version, out.Token, out.AsOf = r.Version, r.Token, instant(now)
 	if due.Valid {
 		out.Due = instant(due.Int64)
 	}

@@ -24,7 +24,8 @@ type Dialect struct {
 	dropRef    string
 	addEntry   string
 	getBy      map[string]string // by index name: the columns of a record
-	writeID    string            // the write id of one operation's entry
+	created    string            // the write id of one operation's creation
+	writeID    string            // the write id of one operation's entry after it
 	anyDue     string            // with {kinds}: whether a row is due
 	due        string            // with {kinds}: n and the columns of a record, earliest first
 	claim      string

@@ -11,7 +11,7 @@ import (
 )
 
 // The columns of a record, in the order in which scanRecord reads them.
-const sqliteRecord = `o.version, o.token, o.due, o.updated_at, o.state, o.body, o.request, o.result`
+const sqliteRecord = `o.version, o.token, o.due, o.body, o.request, o.result`
 
 // SQLite is the dialect for SQLite 3.35 and later in a file in WAL mode.
 //
@@ -41,22 +41,22 @@ func SQLite() Dialect {
 		// for it as the driver was told, and leaves no page to write.
 		lock: `UPDATE settle_schema SET version = version WHERE 0`,
 		lockRow: `UPDATE settle_operation SET version = version WHERE id = ?
-			RETURNING n, version, token, due, created_at, body`,
-		row: `SELECT n, version, token, due, created_at, body FROM settle_operation WHERE id = ?`,
+			RETURNING n, version, token, due, body`,
+		row: `SELECT n, version, token, due, body FROM settle_operation WHERE id = ?`,
 		taken: `SELECT 1 WHERE EXISTS (SELECT 1 FROM settle_operation WHERE id = ?)
 			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND key = ? AND key <> x'' AND retired = x'')
 			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND subject = ? AND purpose = ? AND retired = x'')
 			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND hold = ?)`,
 		insert: `INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, state, version, token, due,
-			created_at, updated_at, body, request, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			created_at, updated_at, body, request, result, write_id, entry)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		update: `UPDATE settle_operation SET state = ?, version = ?, token = ?, due = ?, updated_at = ?, body = ?, request = ?, result = ?
 			WHERE n = ?`,
 		rename: `UPDATE settle_operation SET scope = ?, kind = ?, key = ?, subject = ?, purpose = ?, retired = ?, hold = ? WHERE n = ?`,
 		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) VALUES (?, ?, ?, ?)`,
 		// The owner is named: a reference that went to another row meanwhile stays there.
-		dropRef: `DELETE FROM settle_reference WHERE account = ? AND kind = ? AND ref = ? AND operation = ?`,
-		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, from_state, to_state, fact, source, attempt, disposition,
-			ref, code, actor, note, alarms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		dropRef:  `DELETE FROM settle_reference WHERE account = ? AND kind = ? AND ref = ? AND operation = ?`,
+		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES (?, ?, ?, ?, ?)`,
 		getBy: map[string]string{
 			"id":  `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE id = ?`,
 			"key": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = ? AND kind = ? AND key = ? AND key <> x'' AND retired = x''`,
@@ -66,6 +66,7 @@ func SQLite() Dialect {
 			"ref": `SELECT ` + sqliteRecord + ` FROM settle_reference r JOIN settle_operation o ON o.n = r.operation
 				WHERE r.account = ? AND r.kind = ? AND r.ref = ?`,
 		},
+		created: `SELECT write_id FROM settle_operation WHERE id = ?`,
 		writeID: `SELECT h.write_id FROM settle_operation o JOIN settle_history h ON h.operation = o.n WHERE o.id = ? AND h.seq = ?`,
 		anyDue:  `SELECT 1 FROM settle_operation WHERE due <= ? AND kind IN ({kinds}) LIMIT 1`,
 		due: `SELECT o.n, o.id, ` + sqliteRecord + ` FROM settle_operation o
@@ -76,9 +77,10 @@ func SQLite() Dialect {
 		lease:   `SELECT token, due FROM settle_operation WHERE id = ?`,
 		claimed: `SELECT 1 FROM settle_operation WHERE n = ? AND version = ? AND token = ?`,
 		list:    `SELECT o.n, o.id, ` + sqliteRecord + ` FROM settle_operation o WHERE `,
-		history: `SELECT h.seq, h.write_id, h.at, h.from_state, h.to_state, h.fact, h.source, h.attempt, h.disposition,
-			h.ref, h.code, h.actor, h.note, h.alarms
-			FROM settle_operation o JOIN settle_history h ON h.operation = o.n WHERE o.id = ? AND h.seq > ? ORDER BY h.seq LIMIT ?`,
+		history: `SELECT 1, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = ?1 AND ?2 < 1
+			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry
+			FROM settle_operation o JOIN settle_history h ON h.operation = o.n WHERE o.id = ?1 AND h.seq > ?2
+			ORDER BY 1 LIMIT ?3`,
 		savepoint:  `SAVEPOINT settle`,
 		rollbackTo: `ROLLBACK TO settle`,
 		release:    `RELEASE settle`,
@@ -98,8 +100,9 @@ func SQLite() Dialect {
 
 // DSN returns a data source name for modernc.org/sqlite that suits both the
 // store and transactions of the application in the same file: WAL, full
-// synchronous, a busy timeout, and transactions that take the write lock at
-// their start. For github.com/mattn/go-sqlite3 the same is
+// synchronous, a busy timeout, transactions that take the write lock at their
+// start, and a WAL that is copied back when it has 16 MB instead of 4, so that
+// pages that change often are copied less often. For github.com/mattn/go-sqlite3 the same is
 //
 //	file:PATH?_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_txlock=immediate
 //
@@ -108,7 +111,7 @@ func SQLite() Dialect {
 func DSN(path string) string {
 	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}
 	q := url.Values{
-		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
+		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "wal_autocheckpoint(4000)"},
 		"_txlock": {"immediate"},
 	}
 	u.RawQuery = q.Encode()
@@ -221,11 +224,11 @@ func sqliteDurable(ctx context.Context, tx *sql.Tx) error {
 
 // sqliteMigrate first turns the file to WAL, which is kept in the file and
 // cannot be done inside a transaction.
-func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, apply func(ctx context.Context) error) (err error) {
+func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, apply func(ctx context.Context) error) error {
 	until := time.Now().Add(wait)
-	retry := func(query string) error {
+	retry := func(try func() error) error {
 		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-			_, err := conn.ExecContext(ctx, query)
+			err := try()
 			if err == nil || ctx.Err() != nil || time.Now().After(until) {
 				return err
 			}
@@ -238,16 +241,20 @@ func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, appl
 			}
 		}
 	}
-	var mode string
-	if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
-		return err
-	}
-	if mode != "wal" && mode != "memory" {
-		if err := retry(`PRAGMA journal_mode = WAL`); err != nil {
+	if err := retry(func() error {
+		var mode string
+		if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil || mode == "wal" || mode == "memory" {
 			return err
 		}
+		_, err := conn.ExecContext(ctx, `PRAGMA journal_mode = WAL`)
+		return err
+	}); err != nil {
+		return err
 	}
-	if err := retry(`BEGIN IMMEDIATE`); err != nil {
+	if err := retry(func() error {
+		_, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`)
+		return err
+	}); err != nil {
 		return err
 	}
 	quiet := context.WithoutCancel(ctx)

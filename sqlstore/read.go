@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,10 +20,20 @@ func (s *Store) LocalReads() bool { return s.d.local }
 func (s *Store) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
 	var r settle.Record
 	err := s.reading(ctx, "get", func() (err error) {
-		r, err = s.get(ctx, runner{s: s}, by)
+		r, err = s.get(s.point(ctx), runner{s: s}, by)
 		return err
 	})
 	return r, err
+}
+
+// point is the context for a read of one row. To make it end with ctx costs
+// more than the read takes, so it does only where it can wait: for a connection
+// of a pool that has a limit.
+func (s *Store) point(ctx context.Context) context.Context {
+	if ctx.Done() == nil || ctx.Err() != nil || s.db.Stats().MaxOpenConnections > 0 {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // reading repeats a read that found the database locked, which in WAL mode
@@ -113,25 +122,26 @@ func (p *blob) Scan(src any) error {
 // record that cannot be decoded it returns the version.
 func scanRecord(rows *sql.Rows, lead ...any) (settle.Record, error) {
 	var (
-		version, updated int64
-		due              sql.NullInt64
-		token, state     string
-		body             sql.RawBytes
-		request, result  blob
+		version, due    any // the cheap way to scan a number
+		token, body     sql.RawBytes
+		request, result blob
 	)
-	if err := rows.Scan(append(lead, &version, &token, &due, &updated, &state, &body, &request, &result)...); err != nil {
+	if err := rows.Scan(append(lead, &version, &token, &due, &body, &request, &result)...); err != nil {
 		return settle.Record{}, err
 	}
 	r, err := settle.DecodeRecord(body, request.b, result.b)
 	if err != nil {
-		return settle.Record{Version: version}, err
+		r = settle.Record{}
 	}
-	r.Version, r.Token, r.State = version, token, settle.State(state)
-	r.UpdatedAt = instant(updated)
-	if due.Valid {
-		r.Due = instant(due.Int64)
+	var ok bool
+	if r.Version, ok = version.(int64); !ok {
+		return r, fmt.Errorf("%w: no version", settle.ErrCorrupt)
 	}
-	return r, nil
+	if us, ok := due.(int64); ok {
+		r.Due = instant(us)
+	}
+	r.Token = string(token)
+	return r, err
 }
 
 // List implements settle.Store.
@@ -160,7 +170,8 @@ func (s *Store) List(ctx context.Context, q settle.Query) (out []settle.Record, 
 		and(kinds("o.state IN ({kinds})", len(states)), states...)
 	}
 	if q.Overdue > 0 {
-		and("o.due < ?", micros()-q.Overdue.Microseconds())
+		// What is due is little, whatever the planner thinks.
+		and("o.n IN (SELECT n FROM settle_operation WHERE due < ?)", micros()-q.Overdue.Microseconds())
 	}
 	if where.Len() == 0 {
 		and("1 = 1")
@@ -251,34 +262,23 @@ func (s *Store) entries(ctx context.Context, id string, after int64, limit int) 
 	}
 	defer rows.Close() //nolint:errcheck // a second time; the first is looked at
 	for rows.Next() {
-		e := settle.Entry{Operation: id}
-		var at int64
-		var write, alarms string
-		if err := rows.Scan(&e.Seq, &write, &at, (*string)(&e.From), (*string)(&e.To), (*string)(&e.Fact), (*string)(&e.Source),
-			&e.Attempt, (*string)(&e.Disposition), &e.Ref, &e.Code, &e.Actor, &e.Note, &alarms); err != nil {
+		var seq, at int64
+		var write string
+		var body sql.RawBytes
+		if err := rows.Scan(&seq, &write, &at, &body); err != nil {
 			return nil, failed("history", err)
 		}
-		e.Write, e.At = write, instant(at)
-		if alarms != "" {
-			if err := json.Unmarshal([]byte(alarms), &e.Alarms); err != nil {
-				return nil, failed("history", settle.ErrCorrupt)
-			}
+		e, err := settle.DecodeEntry(body)
+		if err != nil {
+			return nil, fmt.Errorf("settle/sqlstore: entry %d of operation %s: %w", seq, id, err)
 		}
+		e.Seq, e.Operation, e.Write, e.At = seq, id, write, instant(at)
 		out = append(out, e)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, failed("history", err)
 	}
 	return out, rows.Close()
-}
-
-// words is how a list of words is kept: a JSON array, empty for none.
-func words(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	text, _ := json.Marshal(list) // strings always encode
-	return string(text)
 }
 
 // sameNames reports whether r and old have the same names in columns.

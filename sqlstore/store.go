@@ -76,10 +76,12 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 		return nil, failed("open", err)
 	}
 	defer conn.Close() //nolint:errcheck // back to the pool
-	if err := d.check(ctx, db, conn, &s.opts); err != nil {
-		return nil, err
-	}
-	if err := checkSchema(ctx, conn, d); err != nil {
+	if err := s.reading(ctx, "open", func() error {
+		if err := d.check(ctx, db, conn, &s.opts); err != nil {
+			return err
+		}
+		return checkSchema(ctx, conn, d)
+	}); err != nil {
 		return nil, err
 	}
 	// The pool may allow one connection only: give it back before preparing.
@@ -127,7 +129,7 @@ func (s *Store) prepareAll(ctx context.Context) error {
 	d := &s.d
 	all := []string{
 		d.lock, d.lockRow, d.row, d.taken, d.insert, d.update, d.rename, d.addRef, d.dropRef, d.addEntry,
-		d.writeID, d.claim, d.renew, d.lease, d.claimed, d.history,
+		d.created, d.writeID, d.claim, d.renew, d.lease, d.claimed, d.history,
 	}
 	for _, text := range append(all, slices.Collect(maps.Values(d.getBy))...) {
 		if err := s.prepare(ctx, text); err != nil {

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/settle-go/settle"
@@ -15,17 +17,23 @@ import (
 // or COMMIT did is a question that need not arise. Only waiting is cancelled.
 type step struct {
 	runner
-	s    *Store
-	conn *sql.Conn
-	end  context.CancelFunc
-	done bool
+	s     *Store
+	conn  *sql.Conn
+	done  bool
+	owner atomic.Int32 // who closes it: 0 undecided, 1 the caller of begin, 2 whoever waits for the lock
 }
+
+// A waiting writer looks once whether it needs the lock at all.
+const lookAfter = 5 * time.Millisecond
 
 // begin waits for the gate, a connection and the write lock, together no longer
 // than Options.LockWait, and runs first, which takes the lock, as the first
 // statement: before it the transaction holds nothing, so nothing can be stale.
-// What fails here was not committed.
-func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.Context, q runner) error) (*step, error) {
+// If that takes its time, needless, if not nil, is asked whether there is
+// anything to do; its error ends the waiting. What fails here was not committed.
+func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.Context, q runner) error,
+	needless func(ctx context.Context) error,
+) (*step, error) {
 	wait, cancel := context.WithTimeout(ctx, s.opts.LockWait)
 	defer cancel()
 	refuse := func(err error) error {
@@ -37,60 +45,99 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 		}
 		return s.unsent(doing, err)
 	}
+	look := func() error {
+		if needless == nil {
+			return nil
+		}
+		ask := needless
+		needless = nil
+		return ask(wait)
+	}
 	select {
 	case s.gate <- struct{}{}:
-	case <-wait.Done():
-		return nil, refuse(nil)
+	default:
+		if err := look(); err != nil {
+			return nil, err
+		}
+		select {
+		case s.gate <- struct{}{}:
+		case <-wait.Done():
+			return nil, refuse(nil)
+		}
 	}
 	conn, err := s.db.Conn(wait)
 	if err != nil {
 		<-s.gate
 		return nil, refuse(err)
 	}
-	t := &step{s: s, conn: conn, end: func() {}}
+	t := &step{s: s, conn: conn}
 	if err := s.ready(wait, conn); err != nil {
 		t.close()
 		return nil, refuse(err)
 	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 25*time.Millisecond) {
-		err := t.try(ctx, wait, first)
-		if err == nil {
+	// A driver that waits for the lock, as it was told by the DSN, may wait longer
+	// than ctx and LockWait allow. So the wait is another goroutine's: whoever is
+	// first decides whose the transaction is.
+	got := make(chan error, 1)
+	go func() {
+		err := t.acquire(context.WithoutCancel(ctx), wait, first)
+		if t.owner.CompareAndSwap(0, 1) {
+			got <- err
+		} else {
+			t.close()
+		}
+	}()
+	slow := time.NewTimer(lookAfter)
+	defer slow.Stop()
+	over := wait.Done()
+	for {
+		select {
+		case err = <-got:
+			if err != nil {
+				t.close()
+				return nil, refuse(err)
+			}
 			return t, nil
-		}
-		t.rollback()
-		if wait.Err() != nil || s.class(err) != busy {
-			t.close()
-			return nil, refuse(err)
-		}
-		if sleep(wait, pause) != nil {
-			t.close()
-			return nil, refuse(err)
+		case <-slow.C:
+			if err := look(); err != nil && t.owner.CompareAndSwap(0, 2) {
+				return nil, err
+			}
+		case <-over:
+			if t.owner.CompareAndSwap(0, 2) {
+				return nil, refuse(nil)
+			}
+			over = nil // got is coming
 		}
 	}
 }
 
-// try starts the transaction. Its context, which first gets too, ends with wait,
-// but only until the lock is there.
-func (t *step) try(ctx, wait context.Context, first func(ctx context.Context, q runner) error) error {
-	quiet, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(wait, end)
-	t.end, t.done = end, false
-	tx, err := t.conn.BeginTx(quiet, nil)
-	t.runner = runner{s: t.s, tx: tx}
-	if err == nil {
-		err = first(quiet, t.runner)
+// acquire starts transactions until one has the lock, or wait ends.
+func (t *step) acquire(ctx, wait context.Context, first func(ctx context.Context, q runner) error) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 25*time.Millisecond) {
+		t.done = false
+		tx, err := t.conn.BeginTx(ctx, nil)
+		t.runner = runner{s: t.s, tx: tx}
+		switch {
+		case err == nil:
+			err = first(ctx, t.runner)
+		case t.s.class(err) != busy:
+			drop(t.conn) // it may be in a transaction of which nobody knows
+		}
+		if err == nil {
+			return nil
+		}
+		t.rollback()
+		if t.s.class(err) != busy || sleep(wait, pause) != nil {
+			return err
+		}
 	}
-	if !stop() && err == nil {
-		err = wait.Err()
-	}
-	return err
 }
 
 // unsent is for errors of a transaction whose COMMIT was not sent: some only came
 // at a bad time.
 func (s *Store) unsent(doing string, err error) error {
 	if errors.Is(err, driver.ErrBadConn) || s.class(err) == stale || s.class(err) == duplicate {
-		return errRestart
+		return fmt.Errorf("%w: %v", errRestart, err) // not %w: whoever sees ErrBadConn may repeat the whole call
 	}
 	return failed(doing, err)
 }
@@ -115,7 +162,6 @@ func (t *step) rollback() {
 			drop(t.conn)
 		}
 	}
-	t.end()
 }
 
 // close rolls back what is open, gives the connection back and lets the next

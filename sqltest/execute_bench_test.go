@@ -4,12 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/memstore"
 	"github.com/settle-go/settle/sqlstore"
 )
 
@@ -50,149 +50,114 @@ func instantProvider() settle.Adapter[benchRequest, benchReceipt] {
 	}
 }
 
-func benchDB(b *testing.B) *sql.DB {
+func benchExecutor(b *testing.B, s settle.Store) *settle.Executor[benchRequest, benchReceipt] {
 	b.Helper()
-	db, err := sql.Open("sqlite", sqlstore.DSN(filepath.Join(b.TempDir(), "bench.db")))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
-func benchExecutor(b *testing.B) *settle.Executor[benchRequest, benchReceipt] {
-	b.Helper()
-	db := benchDB(b)
-	if err := sqlstore.EnsureSchema(b.Context(), db, sqlstore.SQLite()); err != nil {
-		b.Fatal(err)
-	}
-	s, err := sqlstore.New(db, sqlstore.SQLite(), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = s.Close() })
 	e, err := settle.Open(s, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	x, err := settle.New(e, "charge", instantProvider(), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return x
 }
 
-// floor is what one writes by hand without settle: a row claimed durably, the
-// provider, a guarded update; prepared statements, the same file settings, no history, no
-// fingerprint, no lease, no recovery.
-type floor struct {
-	db                      *sql.DB
-	insert, update, replays *sql.Stmt
-}
+// payment is the same job by hand, on the same file with the same settings: a row
+// claimed durably, the provider, a guarded update; prepared statements in
+// autocommit. No history, no fingerprint, no lease, no recovery, no second name.
+type payment struct{ insert, update, get *sql.Stmt }
 
-func newFloor(b *testing.B) *floor {
+func newPayment(b *testing.B, db *sql.DB) payment {
 	b.Helper()
-	db := benchDB(b)
-	f := &floor{db: db}
-	if _, err := db.ExecContext(b.Context(), `CREATE TABLE payment (
-		key TEXT PRIMARY KEY, state TEXT NOT NULL, request BLOB NOT NULL, result BLOB, ref TEXT, updated_at INTEGER NOT NULL)`); err != nil {
-		b.Fatal(err)
-	}
-	for text, into := range map[string]**sql.Stmt{
-		`INSERT INTO payment (key, state, request, updated_at) VALUES (?, 'sent', ?, ?) ON CONFLICT DO NOTHING`:        &f.insert,
-		`UPDATE payment SET state = 'succeeded', result = ?, ref = ?, updated_at = ? WHERE key = ? AND state = 'sent'`: &f.update,
-		`SELECT state, request, result, ref FROM payment WHERE key = ?`:                                                &f.replays,
-	} {
-		st, err := db.PrepareContext(b.Context(), text)
-		if err != nil {
-			b.Fatal(err)
-		}
+	must(b, run(db, `CREATE TABLE payment (key TEXT PRIMARY KEY, state TEXT NOT NULL, request BLOB NOT NULL, result BLOB,
+		ref TEXT, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL)`))
+	prepare := func(q string) *sql.Stmt {
+		st, err := db.PrepareContext(b.Context(), q)
+		must(b, err)
 		b.Cleanup(func() { _ = st.Close() })
-		*into = st
+		return st
 	}
-	return f
+	return payment{
+		insert: prepare(`INSERT INTO payment (key, state, request, created_at, updated_at) VALUES (?, 'sent', ?, ?, ?) ON CONFLICT DO NOTHING`),
+		update: prepare(`UPDATE payment SET state = 'succeeded', result = ?, ref = ?, updated_at = ? WHERE key = ? AND state = 'sent'`),
+		get:    prepare(`SELECT state, request, result, ref FROM payment WHERE key = ?`),
+	}
 }
 
-func (f *floor) pay(ctx context.Context, i int) error {
+func (p payment) first(ctx context.Context, i int) error {
 	r := benchReq(i)
 	body, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if _, err := f.insert.ExecContext(ctx, r.Order, body, time.Now().UnixMicro()); err != nil {
+	now := time.Now().UnixMicro()
+	if _, err := p.insert.ExecContext(ctx, r.Order, body, now, now); err != nil {
 		return err
 	}
 	res, err := json.Marshal(benchReceipt{ID: "ch_" + r.Order})
 	if err != nil {
 		return err
 	}
-	_, err = f.update.ExecContext(ctx, res, "ch_"+r.Order, time.Now().UnixMicro(), r.Order)
+	_, err = p.update.ExecContext(ctx, res, "ch_"+r.Order, time.Now().UnixMicro(), r.Order)
 	return err
 }
 
-func (f *floor) replay(ctx context.Context, i int) error {
+// replay is one SELECT and the decoding of its result.
+func (p payment) replay(ctx context.Context, i int) error {
 	var state, ref string
 	var body, res []byte
-	if err := f.replays.QueryRowContext(ctx, "order-"+strconv.Itoa(i)).Scan(&state, &body, &res, &ref); err != nil {
+	if err := p.get.QueryRowContext(ctx, "order-"+strconv.Itoa(i)).Scan(&state, &body, &res, &ref); err != nil {
 		return err
 	}
 	var out benchReceipt
 	return json.Unmarshal(res, &out)
 }
 
-func operation(i int) settle.Operation[benchRequest] {
+func benchOperation(i int) settle.Operation[benchRequest] {
 	r := benchReq(i)
 	return settle.Operation[benchRequest]{Scope: "shop", Subject: r.Order, Purpose: "purchase", Request: r}
 }
 
-// BenchmarkExecute: first Execute on SQLite beside the floor, one caller.
+// BenchmarkExecute: a first Execute on SQLite beside the floor, in turn, one caller.
 func BenchmarkExecute(b *testing.B) {
-	b.Run("floor", func(b *testing.B) {
-		f := newFloor(b)
-		for i := 0; b.Loop(); i++ {
-			if err := f.pay(context.Background(), i); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("settle", func(b *testing.B) {
-		x := benchExecutor(b)
-		for i := 0; b.Loop(); i++ {
-			if _, err := x.Execute(context.Background(), operation(i)); err != nil {
-				b.Fatal(err)
-			}
-		}
+	db, s := openBoth(b, sqlstore.DSN(file(b)), nil)
+	p, x := newPayment(b, db), benchExecutor(b, s)
+	duel(b, func(i int) { must(b, p.first(context.Background(), i)) }, func(i int) {
+		_, err := x.Execute(context.Background(), benchOperation(i))
+		must(b, err)
 	})
 }
 
-// BenchmarkReplay: an operation that is settled, asked for again, beside one SELECT
-// that fetches and decodes the same result.
+// BenchmarkReplay: a settled operation asked for again, beside one SELECT, in turn.
 func BenchmarkReplay(b *testing.B) {
 	const rows = 1000
-	b.Run("select", func(b *testing.B) {
-		f := newFloor(b)
-		for i := range rows {
-			if err := f.pay(b.Context(), i); err != nil {
-				b.Fatal(err)
-			}
-		}
-		for i := 0; b.Loop(); i++ {
-			if err := f.replay(context.Background(), i%rows); err != nil {
-				b.Fatal(err)
-			}
-		}
+	db, s := openBoth(b, sqlstore.DSN(file(b)), nil)
+	p, x := newPayment(b, db), benchExecutor(b, s)
+	for i := range rows {
+		must(b, p.first(b.Context(), i))
+		_, err := x.Execute(b.Context(), benchOperation(i))
+		must(b, err)
+	}
+	duel(b, func(i int) { must(b, p.replay(context.Background(), i%rows)) }, func(i int) {
+		_, err := x.Execute(context.Background(), benchOperation(i%rows))
+		must(b, err)
 	})
-	b.Run("settle", func(b *testing.B) {
-		x := benchExecutor(b)
-		for i := range rows {
-			if _, err := x.Execute(b.Context(), operation(i)); err != nil {
-				b.Fatal(err)
-			}
-		}
-		for i := 0; b.Loop(); i++ {
-			if _, err := x.Execute(context.Background(), operation(i%rows)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+}
+
+// BenchmarkExecuteMemory and BenchmarkReplayMemory: what settle itself costs.
+func BenchmarkExecuteMemory(b *testing.B) {
+	x := benchExecutor(b, memstore.New(nil))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		_, err := x.Execute(context.Background(), benchOperation(i))
+		must(b, err)
+	}
+}
+
+func BenchmarkReplayMemory(b *testing.B) {
+	x := benchExecutor(b, memstore.New(nil))
+	_, err := x.Execute(b.Context(), benchOperation(0))
+	must(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := x.Execute(context.Background(), benchOperation(0))
+		must(b, err)
+	}
 }

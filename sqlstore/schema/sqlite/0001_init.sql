@@ -23,9 +23,11 @@ CREATE TABLE settle_operation (
   due        INTEGER,           -- lease end or next action; NULL: never
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL,
-  body       BLOB    NOT NULL,  -- JSON, see settle.EncodeRecord
+  body       BLOB    NOT NULL,  -- JSON, see settle.EncodeRecord; repeats the columns above but version, token and due
   request    BLOB,              -- NULL after retention
-  result     BLOB
+  result     BLOB,
+  write_id   BLOB    NOT NULL,  -- of the creation: its history entry, number 1, is kept here, since a
+  entry      BLOB    NOT NULL   -- row of its own would make every creation write one more page
 );
 CREATE UNIQUE INDEX settle_operation_id     ON settle_operation (id);
 CREATE UNIQUE INDEX settle_operation_key    ON settle_operation (scope, kind, key, retired) WHERE key <> x'';
@@ -42,21 +44,11 @@ CREATE TABLE settle_reference (
 ) WITHOUT ROWID;
 
 CREATE TABLE settle_history (
-  operation   INTEGER NOT NULL,
-  seq         INTEGER NOT NULL,  -- the version after the write
-  write_id    BLOB    NOT NULL,  -- settles what became of a commit whose answer was lost
-  at          INTEGER NOT NULL,
-  from_state  TEXT    NOT NULL,
-  to_state    TEXT    NOT NULL,
-  fact        TEXT    NOT NULL,
-  source      TEXT    NOT NULL,
-  attempt     INTEGER NOT NULL,
-  disposition TEXT    NOT NULL,
-  ref         TEXT    NOT NULL,
-  code        TEXT    NOT NULL,
-  actor       TEXT    NOT NULL,
-  note        TEXT    NOT NULL,
-  alarms      TEXT    NOT NULL,  -- a JSON array of words; empty: none
+  operation INTEGER NOT NULL,
+  seq       INTEGER NOT NULL,  -- the version after the write, from 2
+  write_id  BLOB    NOT NULL,  -- settles what became of a commit whose answer was lost
+  at        INTEGER NOT NULL,
+  entry     BLOB    NOT NULL,  -- JSON, see settle.EncodeEntry
   PRIMARY KEY (operation, seq)
 ) WITHOUT ROWID;
 

@@ -1,0 +1,28 @@
+package settle_test
+
+import (
+	"testing"
+
+	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/internal/scenario"
+	"github.com/settle-go/settle/memstore"
+)
+
+// inMemory is the reference store, on the clock of the bubble in which it is made.
+func inMemory(testing.TB) settle.Store { return memstore.New(nil) }
+
+func TestTraces(t *testing.T) { scenario.RunTraces(t, inMemory) }
+
+func TestI1_RecordBeforeRequest(t *testing.T)          { scenario.I1(t, inMemory) }
+func TestI2_OneIdentityOneKeyOneRequest(t *testing.T)  { scenario.I2(t, inMemory) }
+func TestI3_BoundRequest(t *testing.T)                 { scenario.I3(t, inMemory) }
+func TestI4_NoAnswerIsNoEvidence(t *testing.T)         { scenario.I4(t, inMemory) }
+func TestI5_OneLiveClaim(t *testing.T)                 { scenario.I5(t, inMemory) }
+func TestI6_InsideTheWindow(t *testing.T)              { scenario.I6(t, inMemory) }
+func TestI8_ConfirmThenCompensate(t *testing.T)        { scenario.I8(t, inMemory) }
+func TestI10_NothingIsStuck(t *testing.T)              { scenario.I10(t, inMemory) }
+func TestI11_OneConsequence(t *testing.T)              { scenario.I11(t, inMemory) }
+func TestI12_NothingLearnedIsLost(t *testing.T)        { scenario.I12(t, inMemory) }
+func TestI13_NoClockOfOursDecides(t *testing.T)        { scenario.I13(t, inMemory) }
+func TestI15_TheStoresSilenceIsAmbiguous(t *testing.T) { scenario.I15(t, inMemory) }
+func TestI16_SecretsStayIn(t *testing.T)               { scenario.I16(t, inMemory) }

@@ -1,0 +1,19 @@
+package sqltest
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/internal/scenario"
+)
+
+// openScenario is opened in a bubble: SQLite's clock is that of the process.
+func openScenario(t testing.TB) settle.Store {
+	s, _ := openFile(t, filepath.Join(t.TempDir(), "settle.db"))
+	return s
+}
+
+func TestSQLiteTraces(t *testing.T) { scenario.RunTraces(t, openScenario) }
+
+func TestSQLiteInvariants(t *testing.T) { scenario.RunInvariants(t, openScenario) }
