@@ -172,15 +172,10 @@ func (t *step) close() {
 	<-t.s.gate
 }
 
-// Tx returns the *sql.Tx behind tx, as a hook gets it; false if tx is not of
-// this package.
-func Tx(tx settle.Tx) (*sql.Tx, bool) {
-	if tx == nil {
-		return nil, false
-	}
-	t, ok := tx.Unwrap().(*sql.Tx)
-	return t, ok
-}
+// Tx returns the *sql.Tx behind tx, as a hook gets it. It panics if tx is of another
+// store, which is a mistake of the program: in a hook the panic is contained, and the
+// consequence stays due.
+func Tx(tx settle.Tx) *sql.Tx { return tx.Unwrap().(*sql.Tx) }
 
 // In makes a settle.Tx of a transaction of the application on the store's
 // database, which the application commits or rolls back itself. Commit in it has

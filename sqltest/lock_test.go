@@ -176,9 +176,7 @@ func TestApplicationTransaction(t *testing.T) {
 	require.ErrorIs(t, err, settle.ErrNotFound)
 
 	tx = begin()
-	got, ok := sqlstore.Tx(s.In(tx))
-	assert.True(t, ok)
-	assert.Same(t, tx, got)
+	assert.Same(t, tx, sqlstore.Tx(s.In(tx)))
 	_, err = s.In(tx).Commit(t.Context(), create("1"))
 	require.NoError(t, err)
 	// A refused change is undone as a whole, and the transaction goes on.

@@ -268,11 +268,7 @@ func TestHook(t *testing.T) {
 		if r.State != settle.StateSucceeded {
 			return fmt.Errorf("sees %s", r.State)
 		}
-		sqlTx, ok := sqlstore.Tx(tx)
-		if !ok {
-			return errors.New("no tx")
-		}
-		_, err = sqlTx.ExecContext(ctx, `INSERT INTO shipment VALUES (?)`, r.Subject)
+		_, err = sqlstore.Tx(tx).ExecContext(ctx, `INSERT INTO shipment VALUES (?)`, r.Subject)
 		return err
 	}
 	out, err := s.Commit(t.Context(), create("1"))
@@ -318,7 +314,7 @@ func TestHook(t *testing.T) {
 	require.NoError(t, err)
 	// A change of a hook alone.
 	_, err = s.Commit(t.Context(), settle.Change{ID: "hook", Hook: func(ctx context.Context, tx settle.Tx) error {
-		sqlTx, _ := sqlstore.Tx(tx)
+		sqlTx := sqlstore.Tx(tx)
 		_, err := sqlTx.ExecContext(ctx, `INSERT INTO shipment VALUES ('x')`)
 		return err
 	}})
@@ -333,11 +329,11 @@ func TestHookEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	db, s := openBoth(t, plain(t), nil)
 	c := create("1")
-	c.Hook = func(ctx context.Context, tx settle.Tx) error { sqlTx, _ := sqlstore.Tx(tx); return sqlTx.Commit() }
+	c.Hook = func(ctx context.Context, tx settle.Tx) error { sqlTx := sqlstore.Tx(tx); return sqlTx.Commit() }
 	_, err := s.Commit(t.Context(), c)
 	require.NoError(t, err)
 	c = create("2")
-	c.Hook = func(ctx context.Context, tx settle.Tx) error { sqlTx, _ := sqlstore.Tx(tx); return sqlTx.Rollback() }
+	c.Hook = func(ctx context.Context, tx settle.Tx) error { sqlTx := sqlstore.Tx(tx); return sqlTx.Rollback() }
 	_, err = s.Commit(t.Context(), c)
 	require.Error(t, err)
 	assert.NotErrorIs(t, err, sql.ErrTxDone)
