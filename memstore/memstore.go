@@ -281,10 +281,8 @@ func (s *Store) lock(ctx context.Context) error {
 
 // now is the store's time, in the whole microseconds that every store keeps.
 func (s *Store) now() time.Time {
-	t := time.Time{}
-	if s.clock == nil {
-		t = time.Now()
-	} else {
+	t := time.Now()
+	if s.clock != nil {
 		t = s.clock.Now()
 	}
 	return time.UnixMicro(t.UnixMicro()).UTC()

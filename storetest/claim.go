@@ -31,8 +31,8 @@ func claimCases() []testCase {
 
 func earliestFirst(t tester, e *env) {
 	var all []settle.Record
-	for _, d := range []time.Duration{40, 10, 50, 30, 20} {
-		all = append(all, e.due(t, d*time.Millisecond))
+	for _, ms := range []int{40, 10, 50, 30, 20} {
+		all = append(all, e.due(t, time.Duration(ms)*time.Millisecond))
 	}
 	// The store's clock may be slow or the calls may be: only the Due that it
 	// gave each record counts.

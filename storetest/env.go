@@ -236,9 +236,9 @@ func (e *env) refused(t tester, c settle.Change, index settle.Index, id string) 
 }
 
 // untilDue polls the store until its own clock has passed the record's Due.
-func (e *env) untilDue(t tester, id string) settle.Record {
+func (e *env) untilDue(t tester, id string) {
 	t.Helper()
-	return e.until(t, id, func(r settle.Record) bool {
+	e.until(t, id, func(r settle.Record) bool {
 		if r.Due.IsZero() {
 			t.Fatalf("record %s has no Due", id)
 		}

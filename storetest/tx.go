@@ -124,7 +124,7 @@ func txConflict(t tester, e *env) {
 		tx, _, rollback := e.begin()
 		_, err := tx.Commit(t.Context(), e.change(create(fresh), x.w))
 		e.end(t, rollback)
-		conflict(t, err, x.index, x.id)
+		_ = conflict(t, err, x.index, x.id)
 		e.none(t, settle.ByID(fresh.ID))
 	}
 }
@@ -136,7 +136,7 @@ func txGoesOn(t tester, e *env) {
 	inTx(t, tx, rollback, e.change(create(first)))
 	_, conflicted := tx.Commit(t.Context(), e.change(create(refused), create(late)))
 	err := commit()
-	conflict(t, conflicted, keyOf(&owner), owner.ID)
+	_ = conflict(t, conflicted, keyOf(&owner), owner.ID)
 	e.none(t, settle.ByID(refused.ID))
 	e.none(t, settle.ByID(late.ID))
 	// A database may refuse to commit after a refusal: then nothing is there.

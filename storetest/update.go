@@ -297,7 +297,7 @@ func takenWithin(t tester, e *env) {
 	a := e.record()
 	b := e.record(func(r *settle.Record) { r.Key = a.Key })
 	_, err := e.store.Commit(t.Context(), e.change(create(a), create(b)))
-	conflict(t, err, settle.ByKey(a.Scope, a.Kind, a.Key), a.ID)
+	_ = conflict(t, err, settle.ByKey(a.Scope, a.Kind, a.Key), a.ID)
 	for _, by := range append(a.Names(), b.Names()...) {
 		e.none(t, by)
 	}
