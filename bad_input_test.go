@@ -121,7 +121,7 @@ func TestBadInput(t *testing.T) {
 			op := settle.Operation[any]{Subject: "order-1", Purpose: "p", Request: req}
 			out, err := x.Execute(t.Context(), op)
 			own := rig.Refused(t, out, err, settle.ErrInvalid)
-			if own == nil || len(own.Fields) == 0 {
+			if len(own.Fields) == 0 {
 				t.Errorf("%s: the error names no field: %v", name, err)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {

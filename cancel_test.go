@@ -261,9 +261,9 @@ func TestApproval(t *testing.T) {
 		op := approved(t, p, 0)
 		op.Request.Amount = 10000
 		out, err := p.Charges.Execute(t.Context(), op)
-		rig.Refused(t, out, err, settle.ErrRefused, "Approval")
+		rig.Refused(t, out, err, settle.ErrRefused)
 		_, err = p.Charges.Register(t.Context(), op)
-		rig.Typed(t, err, settle.ErrRefused, "Approval")
+		rig.Typed(t, err, settle.ErrRefused)
 		nothingStored(t, r)
 		op.Request.Amount = 100
 		op.Request.Token = "tok_B" // volatile members are not what was approved

@@ -3,14 +3,13 @@ package settle
 import (
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// handClock is a Clock whose monotonic and wall time are moved by hand. Go keeps the
-// monotonic reading inside a Time, where no test can set it; adding to a Time with one
-// moves both. For a clock that loses it (a suspended machine) the reading is stripped.
+// handClock is a Clock that is moved by hand.
 type handClock struct{ now time.Time }
 
 func (c *handClock) Now() time.Time { return c.now }
@@ -42,33 +41,49 @@ func TestT28_SlowClaimReply(t *testing.T) {
 	assert.Equal(t, t0.Add(2*time.Second), c.early())
 }
 
-// TestT28_SuspendedMachine: wall time passed, monotonic time did not. Simulated by stripping the
-// monotonic reading: then Sub is wall time, as it is when the two disagree that way.
+// disagree is the moment at which, since a, the monotonic clock has gone on by mono and the wall clock by wall.
+// No function of package time makes such a Time, so its monotonic reading is set by hand.
+func disagree(t *testing.T, a time.Time, mono, wall time.Duration) time.Time {
+	t.Helper()
+	b := a.Add(wall)
+	raw := (*struct { // as in package time; checked below
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&b))
+	raw.ext += int64(mono - wall)
+	require.Equal(t, mono, b.Sub(a), "package time keeps its readings in another way now")
+	require.Equal(t, wall, b.Round(0).Sub(a.Round(0)))
+	return b
+}
+
+// TestT28_SuspendedMachine: a virtual machine stood still for a minute in mid-claim. Its monotonic clock
+// did too, wall time did not: the claim is over.
 func TestT28_SuspendedMachine(t *testing.T) {
 	clock := &handClock{now: time.Now()}
 	c := heldClaim(clock, time.Millisecond)
 	require.True(t, c.mayStart())
-	clock.now = clock.now.Round(0).Add(time.Minute)
+	start := clock.now
+	clock.now = disagree(t, start, time.Second, time.Minute)
 	assert.False(t, c.mayStart())
+	assert.Equal(t, time.Minute, elapsed(start, clock.now))
 }
 
-// TestT28_WallClockSetBack: monotonic time goes on, so the claim ends although the wall clock
-// says that no time has passed.
+// TestT28_WallClockSetBack: somebody sets the wall clock back by an hour; the monotonic clock goes on, and ends
+// the claim in time.
 func TestT28_WallClockSetBack(t *testing.T) {
-	a := time.Now()
-	assert.Equal(t, time.Minute, elapsed(a, a.Add(time.Minute)))
-	assert.Equal(t, time.Minute, elapsed(a, a.Round(0).Add(time.Minute)), "wall time alone")
-	assert.Equal(t, time.Minute, elapsed(a.Round(0), a.Add(time.Minute)), "wall time alone")
-	assert.LessOrEqual(t, elapsed(a, a.Round(0).Add(-time.Hour)), time.Duration(0))
-
 	clock := &handClock{now: time.Now()}
 	c := heldClaim(clock, time.Millisecond)
-	at := clock.now
-	clock.now = at.Round(0).Add(-time.Hour) // the clock itself was set back, without monotonic time
-	assert.Equal(t, t0, c.early(), "never earlier than the grant")
-	assert.False(t, c.early().Before(t0))
-	clock.now = at.Add(30 * time.Second)
+	start := clock.now
+	clock.now = disagree(t, start, 20*time.Second, -time.Hour)
+	assert.True(t, c.mayStart())
+	assert.Equal(t, t0.Add(20*time.Second), c.early())
+	clock.now = disagree(t, start, 28*time.Second, -time.Hour)
 	assert.False(t, c.mayStart())
+	assert.Equal(t, 28*time.Second, elapsed(start, clock.now))
+
+	clock.now = start.Round(0).Add(-time.Hour) // a Clock of the application's that has wall time only
+	assert.Equal(t, t0, c.early(), "never earlier than the grant")
 }
 
 // TestI5_RenewalsDoNotExtendTheStart: a request starts within the lease under which its attempt

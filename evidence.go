@@ -144,7 +144,6 @@ type evidence struct {
 	at       time.Time // store time, late
 	fact     Fact
 	ref      string
-	foreign  bool // another operation owns ref
 	terms    Terms
 	result   Payload
 	code     string
@@ -194,7 +193,7 @@ func (r *Record) apply(ev evidence) {
 	case Applied:
 		end(FateApplied)
 		rank := RankSucceeded
-		if (ev.foreign || r.takenElsewhere(ev.ref) || !r.Terms.meets(ev.terms)) && ev.source != SourcePerson {
+		if (r.takenElsewhere(ev.ref) || !r.Terms.meets(ev.terms)) && ev.source != SourcePerson {
 			rank = RankDisputed
 		}
 		r.raise(ev, rank)
@@ -238,7 +237,6 @@ func (r *Record) raise(ev evidence, rank Rank) {
 	if ev.source == SourcePerson && rank == RankSucceeded {
 		e.Accepted = true
 	}
-	e.Foreign = e.Foreign || ev.foreign
 	as := rank
 	if rank == RankReversed {
 		as = RankKnown // a reversal says nothing about what there was

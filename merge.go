@@ -280,6 +280,9 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 		ev := ev
 		ev.at = micros(at)
 		before := next.rankOf(ev.ref)
+		if mine {
+			next.endBefore(h) // first: what was quiet decides what a refusal closes
+		}
 		next.apply(ev)
 		ed := &edit{
 			now: ev.at, dueIn: Keep, wait: e.opts.Lease,
@@ -291,7 +294,6 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 		if mine {
 			ed.ifToken = h.token
 			ed.looked = ev.source == SourceLookup && ev.fact != Unclear
-			next.endBefore(h)
 			if ev.keyless {
 				next.KeyWindow = 0 // it left without the key, as far as anybody knows: never again
 			}

@@ -54,7 +54,7 @@ func wait(d time.Duration) decision { return decision{do: actWait, in: d} }
 
 // waitForQuiet is a wait that is no try to recover.
 func waitForQuiet(d time.Duration) decision { return decision{do: actWait, in: d, quiet: true} }
-func review(reason string) decision { return decision{do: actReview, reason: reason} }
+func review(reason string) decision         { return decision{do: actReview, reason: reason} }
 func (d decision) String() string {
 	switch d.do {
 	case actWait:
@@ -153,16 +153,16 @@ func TestDecide_Rules(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, decide(c.s))
-			assert.Empty(t, unsafeUnlessDone(c.s, decide(c.s)))
+			assert.Empty(t, breaksUnlessDone(c.s, decide(c.s)))
 		})
 	}
 }
 
-func unsafeUnlessDone(s situation, d decision) string {
+func breaksUnlessDone(s situation, d decision) string {
 	if s.record.State.Settled() {
 		return ""
 	}
-	return unsafe(s, d)
+	return breaks(s, d)
 }
 
 // TestDecide_AccountChangedWhileProcessing: an operation that the provider was working on

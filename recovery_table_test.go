@@ -123,7 +123,7 @@ func TestDecide_Golden(t *testing.T) {
 		s := gridAt(p, Authoritative)
 		d := decide(s)
 		points++
-		if problem := unsafe(s, d); problem != "" {
+		if problem := breaks(s, d); problem != "" {
 			t.Fatalf("%s: %s at %s", d, problem, where(p))
 		}
 		if points%7 == 0 { // an eventual lookup differs in grace only, which the attempts carry
@@ -151,7 +151,7 @@ func onGrid(t *testing.T, id string, tempting func(s situation, d decision) bool
 		if tempting(s, d) {
 			n++
 		}
-		if problem := unsafe(s, d); strings.HasPrefix(problem, id) {
+		if problem := breaks(s, d); strings.HasPrefix(problem, id) {
 			t.Fatalf("%s: %s at %s", d, problem, where(p))
 		}
 		return ""
@@ -183,8 +183,8 @@ func where(p []int) string {
 	return out
 }
 
-// unsafe says which invariant d breaks. It is written from the design, not from decide.
-func unsafe(s situation, d decision) string {
+// breaks says which invariant d breaks. It is written from the design, not from decide.
+func breaks(s situation, d decision) string {
 	r := s.record
 	var left, loud bool
 	var first time.Time
@@ -266,8 +266,8 @@ func TestDecide_GridCanFail(t *testing.T) {
 		{situationOf(operation(try(1, FateOpen)), saw(lookedFound)), send, "sent again although"},
 		{situationOf(operation(try(1, FateOpen))), decision{do: actCancel}, "canceled"},
 	} {
-		assert.Contains(t, unsafe(c.s, c.d), c.want)
-		assert.Equal(t, c.want == "", unsafe(c.s, c.d) == "", c.want)
+		assert.Contains(t, breaks(c.s, c.d), c.want)
+		assert.Equal(t, c.want == "", breaks(c.s, c.d) == "", c.want)
 	}
 }
 

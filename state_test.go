@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestState_Rules has one row per rule of the state table, and for each neighbouring
+// TestState_Rules has one row per rule of the state table, and for each adjoining
 // pair of rules one in which both fit: the first row that fits counts.
 func TestState_Rules(t *testing.T) {
 	ref := func(name string, rank Rank) Reference { return Reference{Ref: name, Rank: rank, Terms: matches} }

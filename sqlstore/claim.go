@@ -16,6 +16,9 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 	if c.Token == "" || c.Lease <= 0 {
 		return nil, invalid("a claim without token or lease")
 	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx, "claim")
+	}
 	if len(c.Kinds) == 0 || c.Limit <= 0 {
 		return nil, nil
 	}
@@ -83,7 +86,7 @@ func (s *Store) claim(ctx context.Context, c settle.Claim, due string, kindArgs 
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, ended("claim", ctx)
+		return nil, ended(ctx, "claim")
 	}
 	if err := t.commit(); err != nil {
 		// Whoever's token is stored has the claim (I15, IC-03).
@@ -97,7 +100,7 @@ func (s *Store) claim(ctx context.Context, c settle.Claim, due string, kindArgs 
 		case lookErr != nil:
 			return nil, failed("outcome of a claim unknown", errors.Join(err, lookErr))
 		case !was && ctx.Err() != nil:
-			return nil, ended("claim", ctx)
+			return nil, ended(ctx, "claim")
 		case !was:
 			return nil, failed("claim", err)
 		}
@@ -110,8 +113,13 @@ func (s *Store) claim(ctx context.Context, c settle.Claim, due string, kindArgs 
 
 // Renew implements settle.Store.
 func (s *Store) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	if token == "" || lease <= 0 {
-		return invalid("a renewal without token or lease")
+	switch {
+	case ctx.Err() != nil:
+		return ended(ctx, "renew")
+	case token == "":
+		return settle.ErrClaimLost
+	case lease <= 0:
+		return invalid("a renewal without lease")
 	}
 	var err error
 	for range restarts {
@@ -142,7 +150,7 @@ func (s *Store) renew(ctx context.Context, id, token string, lease time.Duration
 		return s.unsent("renew", err)
 	}
 	if ctx.Err() != nil {
-		return ended("renew", ctx)
+		return ended(ctx, "renew")
 	}
 	if err := t.commit(); err != nil {
 		was, lookErr := s.readBack(ctx, func(ctx context.Context, q runner) (was bool, err error) {
@@ -159,7 +167,7 @@ func (s *Store) renew(ctx context.Context, id, token string, lease time.Duration
 		case lookErr != nil:
 			return failed("outcome of a renewal unknown", errors.Join(err, lookErr))
 		case !was && ctx.Err() != nil:
-			return ended("renew", ctx)
+			return ended(ctx, "renew")
 		case !was:
 			return failed("renew", err)
 		}

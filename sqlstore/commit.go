@@ -35,6 +35,9 @@ func (s *Store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, e
 	if err := valid(&c); err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx, "commit")
+	}
 	if len(c.Writes) == 0 && c.Hook == nil {
 		return nil, nil
 	}
@@ -105,7 +108,7 @@ func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Reco
 		}
 		return nil, err
 	}
-	defer t.close() // in a panicking hook too
+	defer t.close()
 	if out, err = apply(quiet, t.runner, c, micros(), first); err != nil {
 		if errors.Is(err, errReplay) {
 			return out, nil
@@ -116,18 +119,28 @@ func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Reco
 		return nil, err
 	}
 	if c.Hook != nil {
-		if err := c.Hook(ctx, appTx{s: s, tx: t.tx}); err != nil {
+		if err := runHook(ctx, c.Hook, appTx{s: s, tx: t.tx}); err != nil {
 			return nil, &settle.HookError{Err: err}
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, ended("commit", ctx)
+		return nil, ended(ctx, "commit")
 	}
 	err = t.commit()
 	if err == nil {
 		return out, nil
 	}
 	return s.settled(ctx, c, out, err)
+}
+
+// runHook turns a panic into an error that does not quote it (I16).
+func runHook(ctx context.Context, hook func(context.Context, settle.Tx) error, tx settle.Tx) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("settle/sqlstore: the hook panicked with a %T", p)
+		}
+	}()
+	return hook(ctx, tx)
 }
 
 // settled finds out what became of c after its COMMIT answered with err. The
@@ -144,7 +157,7 @@ func (s *Store) settled(ctx context.Context, c *settle.Change, out []settle.Reco
 	case was:
 		return out, nil
 	case ctx.Err() != nil:
-		return nil, ended("not committed", ctx)
+		return nil, ended(ctx, "not committed")
 	}
 	return nil, failed("not committed", cause)
 }

@@ -190,7 +190,7 @@ func sqliteCheckMemory(ctx context.Context, db *sql.DB, opts *Options) error {
 	if err != nil {
 		return fmt.Errorf("settle/sqlstore: second connection: %w", err)
 	}
-	defer second.Close() //nolint:errcheck // back to the pool
+	defer second.Close()
 	var n int
 	if err := second.QueryRowContext(ctx, SQLite().hasSchema).Scan(&n); err != nil || n == 0 {
 		return errors.Join(errors.New("settle/sqlstore: every connection has an in-memory database of its own: "+

@@ -71,7 +71,7 @@ var sqliteCodes = map[int]string{
 	11: "database file is damaged", 13: "disk is full", 14: "cannot open the database file", 26: "not a database",
 }
 
-func ended(doing string, ctx context.Context) error {
+func ended(ctx context.Context, doing string) error {
 	return fmt.Errorf("settle/sqlstore: %s: %w", doing, ctx.Err())
 }
 
@@ -79,7 +79,7 @@ func locked(doing string, wait time.Duration, err error) error {
 	if err == nil {
 		return fmt.Errorf("%w: %s: not free within %v", settle.ErrUncommitted, doing, wait)
 	}
-	return fmt.Errorf("%w: %s: not free within %v: %v", settle.ErrUncommitted, doing, wait, err)
+	return fmt.Errorf("%w: %s: not free within %v: %w", settle.ErrUncommitted, doing, wait, err)
 }
 
 // drop closes the connection behind conn for good instead of giving it back

@@ -329,7 +329,8 @@ func TestInvalid(t *testing.T) {
 	assert.Empty(t, out)
 	_, err = s.Claim(t.Context(), settle.Claim{Kinds: []string{"k"}, Limit: 1, Lease: 1})
 	require.ErrorIs(t, err, settle.ErrInvalid)
-	require.ErrorIs(t, s.Renew(t.Context(), "x", "", 1), settle.ErrInvalid)
+	require.ErrorIs(t, s.Renew(t.Context(), "x", "t", 0), settle.ErrInvalid)
+	require.ErrorIs(t, s.Renew(t.Context(), "x", "", 1), settle.ErrClaimLost)
 	require.NoError(t, mock.ExpectationsWereMet())
 }
 

@@ -46,7 +46,7 @@ func (s *Store) reading(ctx context.Context, doing string, read func() error) er
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return ended(doing, ctx)
+			return ended(ctx, doing)
 		case s.class(err) != busy:
 			return err
 		case began.IsZero():
@@ -55,7 +55,7 @@ func (s *Store) reading(ctx context.Context, doing string, read func() error) er
 			return locked(doing, s.opts.LockWait, err)
 		}
 		if sleep(ctx, pause) != nil {
-			return ended(doing, ctx)
+			return ended(ctx, doing)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func records(ctx context.Context, q runner, text string, args []any) (out []foun
 	if err != nil {
 		return nil, nil, failed("list", err)
 	}
-	defer rows.Close() //nolint:errcheck // a second time; the first is looked at
+	defer rows.Close() // once more is nothing; the first is looked at
 	for rows.Next() {
 		var n int64
 		var id string
@@ -260,7 +260,7 @@ func (s *Store) entries(ctx context.Context, id string, after int64, limit int) 
 	if err != nil {
 		return nil, failed("history", err)
 	}
-	defer rows.Close() //nolint:errcheck // a second time; the first is looked at
+	defer rows.Close() // once more is nothing; the first is looked at
 	for rows.Next() {
 		var seq, at int64
 		var write string

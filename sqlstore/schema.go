@@ -64,7 +64,7 @@ func EnsureSchema(ctx context.Context, db *sql.DB, d Dialect) error {
 	if err != nil {
 		return failed("migrate", err)
 	}
-	defer conn.Close() //nolint:errcheck // back to the pool
+	defer conn.Close()
 	err = d.migrate(ctx, conn, 30*time.Second, func(ctx context.Context) error {
 		have, err := schemaVersion(ctx, conn, d)
 		if err != nil {

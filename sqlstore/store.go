@@ -75,7 +75,7 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, failed("open", err)
 	}
-	defer conn.Close() //nolint:errcheck // back to the pool
+	defer conn.Close()
 	if err := s.reading(ctx, "open", func() error {
 		if err := d.check(ctx, db, conn, &s.opts); err != nil {
 			return err
@@ -159,7 +159,7 @@ func (s *Store) prepare(ctx context.Context, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, have := s.prepared[text]; have || s.closed {
-		return st.Close()
+		return st.Close() //nolint:sqlclosecheck // a duplicate; the others are closed by Close
 	}
 	s.prepared[text] = st
 	return nil
@@ -189,14 +189,14 @@ func (r runner) query(ctx context.Context, text string, args ...any) (*sql.Rows,
 	case r.tx == nil:
 		return st.QueryContext(ctx, args...)
 	default:
-		return r.tx.StmtContext(ctx, st).QueryContext(ctx, args...)
+		return r.tx.StmtContext(ctx, st).QueryContext(ctx, args...) //nolint:sqlclosecheck // ends with tx
 	}
 }
 
 // exec only runs in a transaction.
 func (r runner) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
 	if st := r.s.stmt(text); st != nil {
-		return r.tx.StmtContext(ctx, st).ExecContext(ctx, args...)
+		return r.tx.StmtContext(ctx, st).ExecContext(ctx, args...) //nolint:sqlclosecheck // ends with tx
 	}
 	return r.tx.ExecContext(ctx, text, args...)
 }

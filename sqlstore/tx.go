@@ -39,7 +39,7 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 	refuse := func(err error) error {
 		switch {
 		case ctx.Err() != nil:
-			return ended(doing, ctx)
+			return ended(ctx, doing)
 		case wait.Err() != nil:
 			return locked(doing, s.opts.LockWait, nil)
 		}
@@ -137,7 +137,7 @@ func (t *step) acquire(ctx, wait context.Context, first func(ctx context.Context
 // at a bad time.
 func (s *Store) unsent(doing string, err error) error {
 	if errors.Is(err, driver.ErrBadConn) || s.class(err) == stale || s.class(err) == duplicate {
-		return fmt.Errorf("%w: %v", errRestart, err) // not %w: whoever sees ErrBadConn may repeat the whole call
+		return fmt.Errorf("%w: %s", errRestart, err.Error()) // text only: whoever sees ErrBadConn may repeat the whole call
 	}
 	return failed(doing, err)
 }
@@ -172,15 +172,10 @@ func (t *step) close() {
 	<-t.s.gate
 }
 
-// Tx returns the *sql.Tx behind tx, as a hook gets it; false if tx is not of
-// this package.
-func Tx(tx settle.Tx) (*sql.Tx, bool) {
-	if tx == nil {
-		return nil, false
-	}
-	t, ok := tx.Unwrap().(*sql.Tx)
-	return t, ok
-}
+// Tx returns the *sql.Tx behind tx, as a hook gets it. It panics if tx is of another
+// store, which is a mistake of the program: in a hook the panic is contained, and the
+// consequence stays due.
+func Tx(tx settle.Tx) *sql.Tx { return tx.Unwrap().(*sql.Tx) }
 
 // In makes a settle.Tx of a transaction of the application on the store's
 // database, which the application commits or rolls back itself. Commit in it has
@@ -203,9 +198,9 @@ func (a appTx) Unwrap() any { return a.tx }
 // Get implements settle.Tx.
 func (a appTx) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
 	if ctx.Err() != nil {
-		return settle.Record{}, ended("get", ctx)
+		return settle.Record{}, ended(ctx, "get")
 	}
-	r, err := a.s.get(context.WithoutCancel(ctx), runner{s: a.s, tx: a.tx}, by)
+	r, err := a.s.get(context.WithoutCancel(ctx), runner(a), by)
 	if c := a.s.class(err); err != nil && (c == busy || c == stale) {
 		return r, errors.Join(settle.ErrRetryTx, err)
 	}
@@ -219,6 +214,9 @@ func (a appTx) Commit(ctx context.Context, c settle.Change) ([]settle.Record, er
 	}
 	if err := valid(&c); err != nil {
 		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx, "commit")
 	}
 	if len(c.Writes) == 0 {
 		return nil, nil
@@ -250,7 +248,7 @@ func (a appTx) once(ctx context.Context, c *settle.Change) ([]settle.Record, err
 	if _, err := a.tx.ExecContext(ctx, a.s.d.savepoint); err != nil {
 		return nil, failed("savepoint", err)
 	}
-	out, err := apply(ctx, runner{s: a.s, tx: a.tx}, c, micros(), nil)
+	out, err := apply(ctx, runner(a), c, micros(), nil)
 	if err != nil && !errors.Is(err, errReplay) {
 		_, undo := a.tx.ExecContext(ctx, a.s.d.rollbackTo)
 		if undo == nil {
@@ -276,24 +274,22 @@ func (a appTx) lock(ctx context.Context) error {
 	defer cancel()
 	for pause := time.Millisecond; ; pause = min(2*pause, 25*time.Millisecond) {
 		if ctx.Err() != nil {
-			return ended("commit", ctx)
+			return ended(ctx, "commit")
 		}
 		// Not under ctx: SQLite rolls back the transaction of a statement that is
 		// interrupted.
-		_, err := runner{s: a.s, tx: a.tx}.exec(context.WithoutCancel(ctx), a.s.d.lock)
+		_, err := runner(a).exec(context.WithoutCancel(ctx), a.s.d.lock)
 		if err == nil {
 			return nil
 		}
-		switch a.s.class(err) {
-		case stale:
-			return errors.Join(settle.ErrRetryTx, failed("commit", err))
-		case busy:
-			if sleep(wait, pause) == nil {
-				continue
-			}
-			if ctx.Err() != nil {
-				return ended("commit", ctx)
-			}
+		c := a.s.class(err)
+		if c == busy && sleep(wait, pause) == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ended(ctx, "commit")
+		}
+		if c == busy || c == stale {
 			return errors.Join(settle.ErrRetryTx, failed("commit", err))
 		}
 		return failed("commit", err)

@@ -21,7 +21,7 @@ func newFloor(b *testing.B, db *sql.DB) floor {
 	must(b, run(db, `CREATE TABLE floor (n INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, state TEXT NOT NULL, version INTEGER NOT NULL,
 		created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, body BLOB NOT NULL, request BLOB, result BLOB)`))
 	prepare := func(q string) *sql.Stmt {
-		st, err := db.Prepare(q)
+		st, err := db.PrepareContext(b.Context(), q)
 		must(b, err)
 		b.Cleanup(func() { _ = st.Close() })
 		return st
@@ -37,11 +37,11 @@ func (f floor) first(ctx context.Context, db *sql.DB, key, created, settled, req
 	now := time.Now().UnixMicro()
 	for _, step := range []func(tx *sql.Tx) error{
 		func(tx *sql.Tx) error {
-			_, err := tx.StmtContext(ctx, f.insert).ExecContext(ctx, key, "created", now, now, created, request)
+			_, err := tx.StmtContext(ctx, f.insert).ExecContext(ctx, key, "created", now, now, created, request) //nolint:sqlclosecheck // ends with tx
 			return err
 		},
 		func(tx *sql.Tx) error {
-			_, err := tx.StmtContext(ctx, f.update).ExecContext(ctx, "succeeded", now, settled, result, key)
+			_, err := tx.StmtContext(ctx, f.update).ExecContext(ctx, "succeeded", now, settled, result, key) //nolint:sqlclosecheck // ends with tx
 			return err
 		},
 	} {

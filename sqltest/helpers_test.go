@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"path/filepath"
@@ -21,7 +22,7 @@ func must(tb testing.TB, err error) {
 }
 
 func run(db *sql.DB, q string, args ...any) error {
-	_, err := db.Exec(q, args...)
+	_, err := db.ExecContext(context.Background(), q, args...)
 	return err
 }
 

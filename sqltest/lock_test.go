@@ -99,7 +99,7 @@ func TestOwnTransactionHoldsTheLock(t *testing.T) {
 			t.Parallel()
 			db, s := openBoth(t, sqlstore.DSN(file(t)), &sqlstore.Options{LockWait: 200 * time.Millisecond})
 			db.SetMaxOpenConns(pool)
-			tx, err := db.Begin()
+			tx, err := db.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
 			_, err = s.In(tx).Commit(t.Context(), create("1"))
 			require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestOneConnection(t *testing.T) {
 			require.NoError(t, err)
 			c.ID = "again"
 			_, err = s.Commit(ctx, c)
-			conflictOf(t, err)
+			_ = conflictOf(t, err)
 			require.NoError(t, s.Close())
 		})
 	}
@@ -156,13 +156,13 @@ func TestApplicationTransaction(t *testing.T) {
 	db, s := openBoth(t, dsn, &sqlstore.Options{LockWait: 300 * time.Millisecond})
 	require.NoError(t, run(db, `CREATE TABLE orders (id TEXT PRIMARY KEY)`))
 	begin := func() *sql.Tx {
-		tx, err := db.Begin()
+		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		return tx
 	}
 
 	tx := begin()
-	_, err := tx.Exec(`INSERT INTO orders VALUES ('rolled back')`)
+	_, err := tx.ExecContext(t.Context(), `INSERT INTO orders VALUES ('rolled back')`)
 	require.NoError(t, err)
 	_, err = s.In(tx).Commit(t.Context(), create("1"))
 	require.NoError(t, err)
@@ -176,21 +176,19 @@ func TestApplicationTransaction(t *testing.T) {
 	require.ErrorIs(t, err, settle.ErrNotFound)
 
 	tx = begin()
-	got, ok := sqlstore.Tx(s.In(tx))
-	assert.True(t, ok)
-	assert.Same(t, tx, got)
+	assert.Same(t, tx, sqlstore.Tx(s.In(tx)))
 	_, err = s.In(tx).Commit(t.Context(), create("1"))
 	require.NoError(t, err)
 	// A refused change is undone as a whole, and the transaction goes on.
 	bad := settle.Change{ID: "bad", Writes: []settle.Write{{Record: created("2")}, {Record: created("1")}}}
 	_, err = s.In(tx).Commit(t.Context(), bad)
-	conflictOf(t, err)
+	_ = conflictOf(t, err)
 	// A hook is refused.
 	hooked := create("3")
 	hooked.Hook = func(context.Context, settle.Tx) error { return nil }
 	_, err = s.In(tx).Commit(t.Context(), hooked)
 	require.ErrorIs(t, err, settle.ErrInvalid)
-	_, err = tx.Exec(`INSERT INTO orders VALUES ('committed')`)
+	_, err = tx.ExecContext(t.Context(), `INSERT INTO orders VALUES ('committed')`)
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
 	assert.Equal(t, 1, count(t, db, `SELECT count(*) FROM orders`))
@@ -236,7 +234,7 @@ func TestApplicationTransaction(t *testing.T) {
 func countTx(t *testing.T, tx *sql.Tx, q string) int {
 	t.Helper()
 	var n int
-	require.NoError(t, tx.QueryRow(q).Scan(&n))
+	require.NoError(t, tx.QueryRowContext(t.Context(), q).Scan(&n))
 	return n
 }
 
@@ -418,6 +416,22 @@ func TestSchemaText(t *testing.T) {
 	assert.Equal(t, "sqlite", sqlstore.SQLite().String())
 }
 
+func planOf(t *testing.T, db *sql.DB, q string) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+q)
+	require.NoError(t, err)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var a, b, c int
+		var detail string
+		require.NoError(t, rows.Scan(&a, &b, &c, &detail))
+		plan.WriteString(detail + "\n")
+	}
+	require.NoError(t, rows.Err())
+	return plan.String()
+}
+
 // TestPlans: no statement on the way of a request reads a whole table.
 func TestPlans(t *testing.T) {
 	t.Parallel()
@@ -431,20 +445,11 @@ func TestPlans(t *testing.T) {
 		`SELECT 1 FROM settle_operation WHERE due <= 5 AND kind IN (x'')`,
 		`SELECT o.n FROM settle_operation o WHERE o.n IN (SELECT n FROM settle_operation WHERE due < 5) AND o.id > x'' ORDER BY o.id LIMIT 5`,
 	} {
-		rows, err := db.Query(`EXPLAIN QUERY PLAN ` + q)
-		require.NoError(t, err)
-		var plan strings.Builder
-		for rows.Next() {
-			var a, b, c int
-			var detail string
-			require.NoError(t, rows.Scan(&a, &b, &c, &detail))
-			plan.WriteString(detail + "\n")
-		}
-		require.NoError(t, rows.Close())
-		assert.Contains(t, plan.String(), "USING", q)
-		assert.NotContains(t, plan.String(), "SCAN", q)
+		plan := planOf(t, db, q)
+		assert.Contains(t, plan, "USING", q)
+		assert.NotContains(t, plan, "SCAN", q)
 		if os.Getenv("SETTLE_PLANS") != "" {
-			t.Log(q, "\n", plan.String())
+			t.Log(q, "\n", plan)
 		}
 	}
 }

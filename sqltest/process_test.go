@@ -44,7 +44,7 @@ func start(t *testing.T, role, dsn, name string) *child {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	c := &child{cmd: exec.Command(self)}
+	c := &child{cmd: exec.CommandContext(t.Context(), self)}
 	c.cmd.Env = append(os.Environ(), "SETTLE_CHILD="+role, "SETTLE_DSN="+dsn, "SETTLE_NAME="+name)
 	c.cmd.Stderr = os.Stderr
 	out, err := c.cmd.StdoutPipe()
@@ -70,7 +70,7 @@ func childMain(role, dsn, name string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // the process ends
+	defer db.Close()
 	db.SetMaxOpenConns(4)
 	if role == "migrate" {
 		if _, err := io.ReadAll(os.Stdin); err != nil { // the signal to start
@@ -255,7 +255,7 @@ func TestKilled(t *testing.T) {
 			}
 		}
 		var ok string
-		require.NoError(t, db.QueryRow(`PRAGMA integrity_check`).Scan(&ok))
+		require.NoError(t, db.QueryRowContext(t.Context(), `PRAGMA integrity_check`).Scan(&ok))
 		assert.Equal(t, "ok", ok)
 		// The lock died with it.
 		_, err = s.Commit(t.Context(), create("after"))

@@ -59,12 +59,12 @@ func (e *env) full() settle.Record {
 	r.Approval = &settle.Approval{By: text, At: moment, Until: latest, Fingerprint: strings.Repeat("a", 64), Note: text}
 	r.Attempts = []settle.Attempt{
 		{N: 1, Start: earliest, End: moment, Fate: settle.FateRefused, Grace: settle.Forever, Code: "card_declined"},
-		{N: 2, Start: moment, End: latest, Fate: settle.FateUnderway, Grace: time.Nanosecond, Code: text},
+		{N: 2, Start: moment, End: latest, Fate: settle.FateUnderway, Grace: time.Nanosecond, Code: text, Closed: true},
 		{N: 3, Start: moment, Grace: 90 * time.Second},
 	}
 	r.References = []settle.Reference{
 		{Ref: "", Rank: settle.RankSucceeded, Mismatch: true},
-		{Ref: "pi_full_" + r.ID, Rank: settle.RankReversed, Terms: terms(), Mismatch: true, Accepted: true, Foreign: false},
+		{Ref: "pi_full_" + r.ID, Rank: settle.RankReversed, Terms: terms(), TermsAs: settle.RankSucceeded, Mismatch: true, Accepted: true, Foreign: false},
 		{Ref: "pi_foreign", Rank: settle.RankDisputed, Terms: settle.Terms{Amount: amount("1e-18", "BTC/major")}, Foreign: true},
 	}
 	r.Progress = &settle.Progress{
@@ -83,7 +83,7 @@ func (e *env) full() settle.Record {
 	r.HoldFree = true
 	r.Review = &settle.Review{Reason: "deadline", Owner: text, Since: moment, Deadline: latest, Overdue: true}
 	r.ResumedAt = moment
-	r.Tries = math.MaxInt32
+	r.Tries, r.Waits = math.MaxInt32, 7
 	r.RetryAt = latest
 	r.Wake = true
 	r.Consequence = settle.ConsequenceAside

@@ -57,12 +57,8 @@ func newShop(ctx context.Context, db *sql.DB, provider providertest.API, promise
 // paid = paid + ? is anything but idempotent. Ship here, not after Execute: a
 // replay returns nil too, and after a crash nobody returns to the code behind Execute.
 func markPaid(ctx context.Context, in settle.Tx, out settle.Outcome[providertest.Receipt]) error {
-	tx, ok := sqlstore.Tx(in)
-	if !ok {
-		return errors.New("this shop needs an sqlstore")
-	}
 	receipt, _ := out.Result()
-	_, err := tx.ExecContext(ctx, `UPDATE orders SET paid = paid + ?, charge = ? WHERE id = ?`,
+	_, err := sqlstore.Tx(in).ExecContext(ctx, `UPDATE orders SET paid = paid + ?, charge = ? WHERE id = ?`,
 		receipt.Amount, receipt.ID, out.Subject)
 	return err
 }

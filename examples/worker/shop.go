@@ -133,11 +133,7 @@ func markRefunded(ctx context.Context, tx settle.Tx, out settle.Outcome[provider
 // update changes one row in settle's transaction. An update that meets no row is an
 // error: settle then keeps the evidence and runs the hook again later.
 func update(ctx context.Context, in settle.Tx, query string, args ...any) error {
-	tx, ok := sqlstore.Tx(in)
-	if !ok {
-		return errors.New("this shop needs an sqlstore")
-	}
-	res, err := tx.ExecContext(ctx, query, args...)
+	res, err := sqlstore.Tx(in).ExecContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

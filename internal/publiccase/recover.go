@@ -135,7 +135,7 @@ func keyWindowPassed(s suite) {
 			t.Errorf("review %q, want %s", rig.Reason(rec), settle.ReasonWindow)
 		}
 		r.Ledger(1, map[string]int{id: 1})
-		if rec.Subject == "" || rec.ProviderKey == "" || rec.Fingerprint.IsZero() || len(rec.Request) == 0 {
+		if rec.Subject == "" || rec.Purpose == "" || rec.ProviderKey == "" || rec.Fingerprint.IsZero() || len(rec.Request) == 0 {
 			t.Error("the row lost its identity before it was settled (I14)")
 		}
 	})

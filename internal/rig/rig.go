@@ -22,10 +22,12 @@ import (
 	"github.com/settle-go/settle/providertest"
 )
 
-// The types of the simulator's adapters.
 type (
+	// Payment is the request of a charge.
 	Payment = providertest.Payment
-	Refund  = providertest.Refund
+	// Refund is the request of a refund.
+	Refund = providertest.Refund
+	// Receipt is the result of both.
 	Receipt = providertest.Receipt
 )
 
@@ -286,7 +288,7 @@ func OK(t testing.TB, err error) {
 
 // Refused checks that a call was refused with a sentinel, that its *settle.Error names
 // exactly these fields, and that the outcome shows no record.
-func Refused[Res any](t testing.TB, out settle.Outcome[Res], err error, want error, fields ...string) *settle.Error {
+func Refused[Res any](t testing.TB, out settle.Outcome[Res], err error, want error, fields ...string) settle.Error {
 	t.Helper()
 	own := Typed(t, err, want, fields...)
 	if out.ID != "" || out.State != "" {
@@ -299,7 +301,7 @@ func Refused[Res any](t testing.TB, out settle.Outcome[Res], err error, want err
 }
 
 // Typed checks that err is a *settle.Error of the sentinel that names exactly these fields.
-func Typed(t testing.TB, err error, want error, fields ...string) *settle.Error {
+func Typed(t testing.TB, err error, want error, fields ...string) settle.Error {
 	t.Helper()
 	var own *settle.Error
 	if !errors.As(err, &own) {
@@ -311,7 +313,7 @@ func Typed(t testing.TB, err error, want error, fields ...string) *settle.Error 
 	if len(fields) > 0 && !slices.Equal(own.Fields, fields) {
 		t.Errorf("the error names %q, want %q: %v", own.Fields, fields, err)
 	}
-	return own
+	return *own // a value: it is looked at, not handled
 }
 
 // After lets time go by in a bubble, and everything that happens meanwhile.
