@@ -109,6 +109,8 @@ type keeper struct {
 func (e *Engine) keepAlive(ctx context.Context, r Record, c *claim) (context.Context, *keeper) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	kp := &keeper{e: e, r: r, c: c, cancel: cancel, renewed: c.sent}
+	kp.mu.Lock()
+	defer kp.mu.Unlock()
 	kp.timer = time.AfterFunc(c.lease/3, kp.tick)
 	return ctx, kp
 }
