@@ -129,6 +129,9 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	if obs.Ref != "" && checkName("Ref", obs.Ref, MaxRef) != nil {
 		rep.ev.ref, rep.ev.code = "", "bad_reference" // evidence is kept without a name that no store could keep
 	}
+	if reason := rep.ev.terms.Amount.problem(); reason != "" && obs.Terms.Amount.Value.Sign() != 0 {
+		rep.ev.terms.Amount, rep.ev.code = Amount{}, "bad_amount" // nothing of the kind was asked for: disputed, and nothing else
+	}
 	if obs.Fact == Applied {
 		data, err := encodeRequest(obs.Result)
 		if err != nil || checkSize("Result", len(data), MaxResult) != nil {

@@ -152,7 +152,11 @@ func (s situation) sendFirst() decision {
 	case s.mute:
 		return decision{do: actReview, reason: ReasonMute}
 	case r.RetryAt.After(s.early):
-		return decision{do: actWait, in: r.RetryAt.Sub(s.early)}
+		wait := r.RetryAt.Sub(s.early)
+		if s.sent {
+			wait = max(wait, backoff(r.lastAttempt())) // a provider may ask for one second for hours
+		}
+		return decision{do: actWait, in: wait}
 	case s.sent:
 		return decision{do: actWait, in: backoff(r.lastAttempt())}
 	}
