@@ -182,7 +182,10 @@ func applied(ctx context.Context, q runner, c *settle.Change) (bool, error) {
 	}
 	w := &c.Writes[0]
 	text, args := q.s.d.created, []any{bytesOf(w.Record.ID)}
-	if w.IfVersion > 0 {
+	switch {
+	case w.IfVersion == 1:
+		text = q.s.d.writeID2
+	case w.IfVersion > 1:
 		text, args = q.s.d.writeID, append(args, w.IfVersion+1)
 	}
 	var id string
@@ -288,8 +291,8 @@ func apply(ctx context.Context, q runner, c *settle.Change, now int64, locked *r
 			if repeated(err, w, now) {
 				return nil, errRestart
 			}
-			if inserted {
-				return nil, err // and not by a former run of c, which would have had the id
+			if r.ID != "" {
+				return nil, err // this very run wrote the row: the id of c in it proves nothing
 			}
 		}
 		if i == 0 && errors.Is(err, settle.ErrConflict) {
@@ -363,8 +366,12 @@ func put(ctx context.Context, q runner, id string, w *settle.Write, o *row, now 
 		}
 	} else {
 		n, had = o.n, o.old.OwnedRefs()
-		if _, err := q.exec(ctx, d.update, string(r.State), r.Version, bytesOf(r.Token), due, now,
-			body, payload(r.Request), payload(r.Result), n); err != nil {
+		text, args := d.update, append(make([]any, 0, 12), string(r.State), r.Version, bytesOf(r.Token), due, now,
+			body, payload(r.Request), payload(r.Result))
+		if r.Version == 2 {
+			text, args = d.update2, append(args, bytesOf(id), now, settle.EncodeEntry(w.Entry))
+		}
+		if _, err := q.exec(ctx, text, append(args, n)...); err != nil {
 			return r, failed("update", err)
 		}
 		// Written only when they change: indexes cost a page each.
@@ -378,7 +385,7 @@ func put(ctx context.Context, q runner, id string, w *settle.Write, o *row, now 
 	if err := putRefs(ctx, q, n, &r, o, had); err != nil {
 		return r, err
 	}
-	if o != nil {
+	if r.Version > 2 {
 		if _, err := q.exec(ctx, d.addEntry, n, r.Version, bytesOf(id), now, settle.EncodeEntry(w.Entry)); err != nil {
 			return r, failed("insert history", err)
 		}

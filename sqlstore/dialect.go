@@ -19,12 +19,14 @@ type Dialect struct {
 	taken      string // whether an id, key, intent or hold has an owner
 	insert     string
 	update     string // what changes with every write, by n
+	update2    string // the same with the entry of version 2
 	rename     string // the names too, by n
 	addRef     string
 	dropRef    string
 	addEntry   string
 	getBy      map[string]string // by index name: the columns of a record
 	created    string            // the write id of one operation's creation
+	writeID2   string            // the same of version 2
 	writeID    string            // the write id of one operation's entry after it
 	anyDue     string            // with {kinds}: whether a row is due
 	due        string            // with {kinds}: n and the columns of a record, earliest first

@@ -128,8 +128,8 @@ func (s *Store) prepareAll(ctx context.Context) error {
 	}
 	d := &s.d
 	all := []string{
-		d.lock, d.lockRow, d.row, d.taken, d.insert, d.update, d.rename, d.addRef, d.dropRef, d.addEntry,
-		d.created, d.writeID, d.claim, d.renew, d.lease, d.claimed, d.history,
+		d.lock, d.lockRow, d.row, d.taken, d.insert, d.update, d.update2, d.rename, d.addRef, d.dropRef, d.addEntry,
+		d.created, d.writeID2, d.writeID, d.claim, d.renew, d.lease, d.claimed, d.history,
 	}
 	for _, text := range append(all, slices.Collect(maps.Values(d.getBy))...) {
 		if err := s.prepare(ctx, text); err != nil {

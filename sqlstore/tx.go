@@ -75,6 +75,15 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 		t.close()
 		return nil, refuse(err)
 	}
+	if ctx.Done() == nil {
+		// Nobody can cancel the wait, so it needs no goroutine; the driver ends it in time,
+		// and acquire looks at the clock.
+		if err := t.acquire(ctx, wait, first); err != nil {
+			t.close()
+			return nil, refuse(err)
+		}
+		return t, nil
+	}
 	// A driver that waits for the lock, as it was told by the DSN, may wait longer
 	// than ctx and LockWait allow. So the wait is another goroutine's: whoever is
 	// first decides whose the transaction is.

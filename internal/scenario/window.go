@@ -123,12 +123,12 @@ func I6(t *testing.T, open Open) {
 			for range 30 {
 				l.Provider.Script(providertest.RateLimit(time.Minute))
 			}
-			// After half an hour the first request that may have left: the window begins with it.
+			// After hours the first request that may have left: the window begins with it.
 			l.Provider.Script(providertest.DropRequest())
 			p := l.Start(&Setup{Promise: l.contract(noLookup)}).Work()
 			out, err := p.Charge.Execute(l.Ctx, Order())
 			l.wantErr(err, settle.ErrWaiting)
-			l.Until(out.ID, 2*time.Hour, func(r settle.Record) bool { return r.State.Settled() || r.State == settle.StateReview })
+			l.Until(out.ID, 4*time.Hour, func(r settle.Record) bool { return r.State.Settled() || r.State == settle.StateReview })
 			l.Want(l.Get(out.ID), settle.StateSucceeded)
 			reqs := l.Requests(32)
 			for i, q := range reqs[:30] {

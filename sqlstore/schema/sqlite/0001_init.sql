@@ -26,8 +26,13 @@ CREATE TABLE settle_operation (
   body       BLOB    NOT NULL,  -- JSON, see settle.EncodeRecord; repeats the columns above but version, token and due
   request    BLOB,              -- NULL after retention
   result     BLOB,
-  write_id   BLOB    NOT NULL,  -- of the creation: its history entry, number 1, is kept here, since a
-  entry      BLOB    NOT NULL   -- row of its own would make every creation write one more page
+  -- The history entries of the creation and of version 2, as a rule the outcome, are kept
+  -- here: rows of their own would make both commits of an Execute write one more page.
+  write_id   BLOB    NOT NULL,
+  entry      BLOB    NOT NULL,
+  write_id_2 BLOB,              -- NULL: version 2 was a claim, which leaves no entry, or is yet to come
+  at_2       INTEGER,
+  entry_2    BLOB
 );
 CREATE UNIQUE INDEX settle_operation_id     ON settle_operation (id);
 CREATE UNIQUE INDEX settle_operation_key    ON settle_operation (scope, kind, key, retired) WHERE key <> x'';
@@ -45,7 +50,7 @@ CREATE TABLE settle_reference (
 
 CREATE TABLE settle_history (
   operation INTEGER NOT NULL,
-  seq       INTEGER NOT NULL,  -- the version after the write, from 2
+  seq       INTEGER NOT NULL,  -- the version after the write, from 3
   write_id  BLOB    NOT NULL,  -- settles what became of a commit whose answer was lost
   at        INTEGER NOT NULL,
   entry     BLOB    NOT NULL,  -- JSON, see settle.EncodeEntry
