@@ -18,6 +18,14 @@ type flight struct {
 // saw notes how far the flight has come.
 func (f *flight) saw(r Record) { f.last.Store(&r) }
 
+// land hands out the flight's record: to its leader as it is, to followers as copies.
+func (f *flight) land(follower bool) landing {
+	if follower {
+		return landing{f.record.Clone(), true}
+	}
+	return landing{f.record, f.replayed}
+}
+
 // landing is what a caller takes from a flight.
 type landing struct {
 	record   Record
@@ -63,12 +71,12 @@ func (e *Engine) inFlight(ctx context.Context, key string, work func(context.Con
 	}
 	select {
 	case <-fl.done:
-		return landing{fl.record.Clone(), fl.replayed || follower}, fl.err
+		return fl.land(follower), fl.err
 	case <-ctx.Done():
 	}
 	select {
 	case <-fl.done: // both were ready: the answer is worth more
-		return landing{fl.record.Clone(), fl.replayed || follower}, fl.err
+		return fl.land(follower), fl.err
 	default:
 	}
 	gaveUp := &Error{Err: ErrPending, Cause: ctx.Err()}
