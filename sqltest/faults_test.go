@@ -29,10 +29,10 @@ func faultyStore(t *testing.T) (*sql.DB, *sqlstore.Store, *faults) {
 
 var errLost = errors.New("connection reset by peer")
 
-// TestLostCommitAnswer (I15, IC-22, IC-23): what became of a COMMIT is found out
+// TestIC22_LostCommitAnswer (I15, IC-22, IC-23): what became of a COMMIT is found out
 // by reading back, whatever it answered and whether or not the caller is
 // still there.
-func TestLostCommitAnswer(t *testing.T) {
+func TestIC22_LostCommitAnswer(t *testing.T) {
 	t.Parallel()
 	for name, cause := range map[string]error{
 		"reset": errLost, "bad connection": driver.ErrBadConn, "canceled": context.Canceled, "done": sql.ErrTxDone,
@@ -120,9 +120,9 @@ func TestLostCommitAnswer(t *testing.T) {
 	}
 }
 
-// TestHiddenRetry (IC-03): database/sql repeats a statement when the driver
+// TestIC03_HiddenRetry (IC-03): database/sql repeats a statement when the driver
 // reports a bad connection, also one that was carried out.
-func TestHiddenRetry(t *testing.T) {
+func TestIC03_HiddenRetry(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"BEGIN", "UPDATE settle_schema", "UPDATE settle_operation SET version = version", "INSERT INTO settle_operation", "INSERT INTO settle_history",
@@ -250,9 +250,9 @@ func TestUnknownOutcome(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCanceled: a context that ends before COMMIT leaves nothing, and is what
+// TestIC23_Canceled: a context that ends before COMMIT leaves nothing, and is what
 // the error says.
-func TestCanceled(t *testing.T) {
+func TestIC23_Canceled(t *testing.T) {
 	t.Parallel()
 	db, s, f := faultyStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
