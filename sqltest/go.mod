@@ -3,6 +3,8 @@ module github.com/settle-go/settle/sqltest
 go 1.26.0
 
 require (
+	github.com/cyberphone/json-canonicalization v0.0.0-20241213102144-19d51d7fe467
+	github.com/gowebpki/jcs v1.0.1
 	github.com/settle-go/settle v0.0.0
 	github.com/stretchr/testify v1.12.1
 	modernc.org/sqlite v1.62.0
