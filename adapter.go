@@ -27,7 +27,8 @@ type ProviderAdapter[Req, Res any] interface {
 	// ctx carries the request's deadline.
 	Submit(ctx context.Context, call *Call[Req]) (Observation[Res], error)
 	// Lookup asks what became of it: by call.Ref once that is known, before that by
-	// key or own reference. It must not have an effect. Not called under NoLookup.
+	// key or own reference. It must not have an effect. Not called under NoLookup. It cannot
+	// speak for an attempt, so NotSent and NotApplied from it count as Unclear.
 	Lookup(ctx context.Context, call *Call[Req]) (Observation[Res], error)
 }
 
@@ -225,7 +226,7 @@ const (
 	// NotSent: no byte of this attempt reached the provider (dial refused, no circuit).
 	NotSent Fact = "not_sent"
 	// NotApplied: the provider answered that this attempt did nothing and that asking
-	// again is fine (401, 429, a validation error of the transport).
+	// again is fine (401, 403, 429, a validation error of the transport).
 	NotApplied Fact = "not_applied"
 	// Underway: accepted, not decided.
 	Underway Fact = "underway"
@@ -241,17 +242,19 @@ const (
 type Observation[Res any] struct {
 	Fact Fact
 	// Ref is the provider's name of the effect as a whole (the payment, not one try of it).
+	// One over MaxRef bytes or with control characters is dropped, the evidence kept.
 	Ref string
 	// Terms as the provider reports them, unconverted. Required with Applied
 	// where Adapter.Terms states an amount or other terms.
 	Terms Terms
-	// Result is kept with the operation when the fact is Applied.
+	// Result is kept with the operation when the fact is Applied; one over MaxResult bytes is not.
 	Result Res
 	// Code is a machine word of at most 64 characters from A-Za-z0-9_.:-; it may be logged.
 	Code string
-	// Message is for people; stored, never logged.
+	// Message is for people; stored, never logged. Cut at 1024 bytes.
 	Message string
-	// Action is what the customer needs, with NeedsAction (a URL, a client secret); stored, never logged.
+	// Action is what the customer needs, with NeedsAction (a URL, a client secret); stored, never
+	// logged. Cut at 4096 bytes.
 	Action string
 	// Sequence orders the provider's own non-final reports; 0 if it has none.
 	Sequence int64

@@ -12,7 +12,8 @@ import (
 // equal and never converted: 19.99 major EUR and 1999 minor EUR are different
 // amounts, since a library that scales must know every currency's exponent
 // (JPY 0, KWD 3) and one wrong entry charges a hundredfold. Use the unit the
-// provider echoes. The zero value means "no amount", as for a virtual machine.
+// provider echoes; Minor and Major make it of an ISO 4217 code. An amount that is asked for
+// must be positive. The zero value means "no amount", as for a virtual machine.
 type Amount struct {
 	Value decimal.Decimal `json:"value"`
 	Unit  string          `json:"unit"`

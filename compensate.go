@@ -19,15 +19,17 @@ const (
 var errBarred = errors.New("settle: the effect to undo is not confirmed")
 
 // Compensate undoes a confirmed effect of an operation of the kind that this executor
-// undoes, as an operation of its own with every property of one: its key is made
-// from the effect, this kind and the reason, so that the same call again is the same
-// compensation. Its amount, from Adapter.Terms, is reserved in the commit that reads
+// undoes, as an operation of its own with every property of one: its subject is made
+// from the effect, and the reason is its purpose, so that the same call again is the same
+// compensation. The next try after a refused one is Execute with Undoes, the reason as
+// Purpose, and Replaces. Its amount, from Adapter.Terms, is reserved in the commit that reads
 // the parent; terms without an amount undo the whole effect.
 //
 // Of an operation that is not settled the wish is stored, and the error matches
 // ErrWaiting; it starts by itself when the effect is confirmed and is canceled when
 // there turns out to be none. Of one of which nothing was sent, that one is
-// canceled: ErrNoEffect. ErrExceeds if more would be undone than was done,
+// canceled: ErrNoEffect. ErrExceeds if more would be undone than was done (of both the error
+// has the id of the operation that would be undone),
 // ErrNotFound for an unknown id (undo an intent that may never have been registered with Cancel).
 func (x *Executor[Req, Res]) Compensate(ctx context.Context, effect Effect, reason string, req Req) (Outcome[Res], error) {
 	return x.Execute(ctx, Operation[Req]{Undoes: Effect{Operation: effect.Operation, Ref: effect.Ref}, Purpose: reason, Request: req})

@@ -31,7 +31,7 @@
 //
 // # For adapter authors
 //
-// [ProviderAdapter], or [Adapter] with four functions: [Contract] states what the provider
+// [ProviderAdapter], or [Adapter], a contract and three functions: [Contract] states what the provider
 // promises, with source and date; [Terms] what it echoes; Submit and Lookup are each one call of
 // its SDK and return an [Observation] with one [Fact]. An error means no answer, without
 // exception. Package providertest has a provider that misbehaves on request.

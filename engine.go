@@ -199,7 +199,7 @@ func (e *Engine) Get(ctx context.Context, id string) (Record, error) {
 // List reads the operations that match q, in ascending order of id (which is
 // about the order of creation), page by page, until the caller stops. A state in
 // q selects by what the record shows now: an operation whose worker died reads
-// unknown, not submitting.
+// unknown, not submitting. Without a limit it lists all.
 func (e *Engine) List(ctx context.Context, q Query) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		wanted := func(State) bool { return true }

@@ -90,15 +90,15 @@ func (s *sentinel) Error() string { return "settle: " + s.text }
 func (s *sentinel) Unwrap() error { return s.parent }
 
 // Error is the one error type of this package. Err is the sentinel to branch
-// on; Cause, if any, is what an adapter, hook or store said. The text names the
-// operation and never holds a request, a result, or what an adapter, a hook, a
-// precondition or a driver said, which may quote them (I16): see Explainer. Reach those
-// through Cause, with errors.As.
+// on; Cause, if any, is what a store, Authorize or the caller's context said. The text names
+// the operation and never holds a request, a result, or what a precondition or a driver
+// said, which may quote them (I16): see Explainer. Reach those through Cause, with
+// errors.As. What an adapter or a hook said is not kept at all: they log for themselves.
 type Error struct {
 	Do    string // what was tried: "execute", "cancel", …
 	Kind  string // kind of the operation
 	Key   string // the operation's own key, or its subject where the backend gave none
-	ID    string // id of the stored operation; empty if none exists
+	ID    string // id of the stored operation that decided, e.g. the one to undo; empty if none exists
 	State State  // its state, when known
 	Code  string // machine word: a decline code, a review reason, a limit
 	// Fields names what is wrong or differs (JSON Pointers or option names), never values.

@@ -81,8 +81,8 @@ func (r Rank) order() int {
 type Reference struct {
 	Ref      string `json:"ref"`
 	Rank     Rank   `json:"rank,omitempty"`
-	Terms    Terms  `json:"terms,omitzero"`     // as observed with the highest rank
-	TermsAs  Rank   `json:"terms_as,omitempty"` // that rank
+	Terms    Terms  `json:"terms,omitzero"`     // as observed with the highest rank that named any
+	TermsAs  Rank   `json:"terms_as,omitempty"` // that rank; a reversal's terms count as known
 	Mismatch bool   `json:"mismatch,omitempty"` // a report once differed from the stored terms
 	Accepted bool   `json:"accepted,omitempty"` // a person accepted it as it is
 	Foreign  bool   `json:"foreign,omitempty"`  // another operation owns the reference
@@ -111,7 +111,7 @@ type Posting struct {
 // PostingStatus is how far a compensation has come.
 type PostingStatus string
 
-// The posting statuses. Wished, open and done ones hold their amount; freed ones do not (I9).
+// The posting statuses. Wished, open and done ones hold their amount; freed and undone ones do not (I9).
 const (
 	PostingWished PostingStatus = "wished" // waits for the effect to be confirmed
 	PostingOpen   PostingStatus = "open"   // may be sent, or is unknown
@@ -123,7 +123,7 @@ const (
 // Source says where evidence came from.
 type Source string
 
-// The sources.
+// The sources. Nothing in this version delivers events and reports.
 const (
 	SourceReply  Source = "reply"
 	SourceLookup Source = "lookup"
@@ -337,7 +337,7 @@ func (r *Record) references() []Reference {
 	return out
 }
 
-// compute is the state table of the design, top to bottom, first row that fits.
+// compute is the state table of docs/state-machine.md, top to bottom, first row that fits.
 // It is the only place that derives a state. live: a claim on r has not ended.
 func (r *Record) compute(live bool) State {
 	var succeeded, covered, undone, stray, disputed, failed int

@@ -261,7 +261,7 @@ func TestT42_RevivedAfterReplacement(t *testing.T) {
 
 // TestT43_UnderwayThenNotFound: a lookup's "not found" never leads back to created. The
 // trace says unknown; the state table says processing, since "not found" does not
-// replace progress (design section 3), and the design holds. Without progress the fate
+// replace progress (docs/state-machine.md), and the table holds. Without progress the fate
 // alone keeps it unknown.
 func TestT43_UnderwayThenNotFound(t *testing.T) {
 	r := operation(try(1, FateOpen))

@@ -52,8 +52,9 @@ type ExecutorOptions[Req, Res any] struct {
 // states too little, an adapter whose functions disagree with it, a kind made
 // twice, and a request type that cannot be stored. Nil opts are fine.
 //
-// A kind names what is done with which provider account ("charge", "refund"); it is part of
-// every operation's identity and must never be renamed while operations exist.
+// A kind names what is done with which provider account ("charge", "refund"), in a-z, 0-9, dot,
+// underscore and hyphen, a letter first; it is part of every operation's identity and must
+// never be renamed while operations exist.
 func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts *ExecutorOptions[Req, Res]) (*Executor[Req, Res], error) {
 	bad := func(field, reason string) error { return invalid("new", kind, field, reason) }
 	if e == nil {

@@ -8,7 +8,7 @@ import (
 
 // Observer is told what an Engine does, for measures and alarms. It is called
 // after the fact, from many goroutines, and must be quick; what it panics is its
-// own. The default logs with slog.
+// own. Without one Options.Logger gets the notices, and without that nobody does.
 type Observer interface {
 	Notice(ctx context.Context, n Notice)
 }

@@ -18,7 +18,8 @@ type Operation[Req any] struct {
 	// Subject is what the effect is about ("order-8472"). Required, except for
 	// compensations, where it is derived.
 	Subject string
-	// Purpose is why ("purchase"). Required; for a compensation it is the reason.
+	// Purpose is why ("purchase"). Required; for a compensation it is the reason. Never count
+	// tries in it: that is what Replaces is for.
 	Purpose string
 	// Key is the application's own idempotency key, if it has one. A known intent
 	// under another key is ErrConflict, so a fresh UUID per call cannot pass for a
@@ -73,7 +74,7 @@ type Effect struct {
 	Confirmed      bool
 	Amount         Amount // confirmed; zero: an effect without amount
 	Reserved       Amount // held by open compensations
-	Returned       Amount // undone by completed compensations and foreign ones
+	Returned       Amount // undone by completed compensations
 	whole          bool   // a compensation without an amount has it all
 }
 
@@ -134,7 +135,7 @@ type Record struct {
 
 	// Bookkeeping.
 	State     State // as of the last write; Engine methods recompute it for AsOf
-	Version   int64 // the fencing number; one history entry per version
+	Version   int64 // the fencing number; every write and every claim raises it
 	Token     string
 	Due       time.Time // lease end while claimed, else next action; zero: never
 	UpdatedAt time.Time

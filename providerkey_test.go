@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keyContracts are the real contracts of the provider table (peers.md 6).
+// keyContracts are the real contracts of the provider table (docs/providers.md).
 var keyContracts = []struct {
 	name     string
 	maxLen   int

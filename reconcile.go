@@ -15,9 +15,9 @@ const (
 	ReasonReplaced   = "effect_on_replaced" // an effect of an operation that was tried again
 	ReasonForeign    = "reference_taken"    // the reference belongs to another operation
 	ReasonWindow     = "key_window_closed"  // the provider may have forgotten the key
-	ReasonNoKeys     = "no_keys"            // the provider honours no keys and no lookup found anything
+	ReasonNoKeys     = "no_keys"            // no lookup found anything, and the provider honours no keys or a request left without one
 	ReasonEscalated  = "escalated"          // automation tried for EscalateAfter
-	ReasonAccount    = "account_changed"    // this and no other process is configured for another account
+	ReasonAccount    = "account_changed"    // no process is configured for the account of the first attempt
 	ReasonProcessing = "processing_limit"   // the provider did not decide within the contract's limit
 	ReasonSendBefore = "send_before_passed" // may have been sent, and must not be sent again
 	ReasonAmbiguous  = "ambiguous_effect"   // a compensation names none of several effects
@@ -74,7 +74,7 @@ type decision struct {
 	reason string        // for actReview
 }
 
-// decide is section 4 of the design: what happens to an unsettled operation, in this
+// decide is the rules of docs/recovery.md: what happens to an unsettled operation, in this
 // order: account, lookup, send, wait, review. It is pure; its table is golden-tested.
 func decide(s situation) decision {
 	r := s.record
@@ -252,8 +252,9 @@ func reviewWait(inReview bool, wait time.Duration) time.Duration {
 
 // Reconcile looks into one operation now, whether it is due or not: it asks
 // the provider, sends again only where that is safe, and returns the record as it
-// is then. If somebody else works on it, or the kind is not made on this engine,
-// the record comes back as it is. A read: its error says nothing about the effect.
+// is then. If somebody else works on it, or it is settled, the record comes back as it is;
+// likewise, with ErrInvalid, if its kind is not made on this engine. A read: its error says
+// nothing about the effect.
 func (e *Engine) Reconcile(ctx context.Context, id string) (Record, error) {
 	r, err := e.get(ctx, ByID(id))
 	if err != nil {

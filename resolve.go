@@ -8,7 +8,8 @@ import (
 
 // Decision is what a person found out or decided about an operation.
 type Decision struct {
-	// Actor, Reason and Evidence are required; they are kept in the history.
+	// Actor, Reason and Evidence are required, each a text of at most 1024 bytes; they are
+	// kept in the history.
 	Actor, Reason, Evidence string
 	// Fact: Applied (the effect exists, accepted as it is), Declined (final, no
 	// effect), Reversed (the effect was undone), NotApplied (no request had an effect: a
@@ -16,7 +17,8 @@ type Decision struct {
 	Fact Fact
 	// Ref is the provider's reference the fact is about; empty for the only one.
 	Ref string
-	// Terms are those of the effect, if the person knows them.
+	// Terms are those of the effect, if the person knows them. With Applied they need not be
+	// what was asked for: the person accepts the effect as it is.
 	Terms Terms
 	// Resume lets automation go on, with a new EscalateAfter.
 	Resume bool

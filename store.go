@@ -132,10 +132,10 @@ type Claim struct {
 // Query selects records. Zero fields select everything.
 type Query struct {
 	Scope, Kind, Subject string
-	States               []State       // as of the last write
+	States               []State       // of a Store: as of the last write; of Engine.List: as of now
 	Overdue              time.Duration // if set: Due has been in the past for longer than this
 	After                string        // an ID
-	Limit                int           // zero: 100
+	Limit                int           // zero: of a Store 100, of Engine.List no limit
 }
 
 // Index is a name by which a record can be found. No two live records share one.
@@ -219,7 +219,7 @@ func (r *Record) OwnedRefs() []string {
 // Entry is one line of an operation's history: who or what changed or said
 // what. It never holds a payload, a message or a key.
 type Entry struct {
-	Seq         int64 // the record's version after the write
+	Seq         int64 // the record's version after the write; those of claims by Run are missing
 	Operation   string
 	Write       string // Change.ID
 	At          time.Time

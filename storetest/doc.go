@@ -10,6 +10,7 @@
 //		})
 //	}
 //
+// A store that wraps another runs the suite like any other; it should pass settle.Local on.
 // Set Harness.Reopen too: without it nothing is said about durability and
 // about two processes on one database. Set Harness.Begin if the store can join a
 // transaction of the application. Run with -race, and repeatedly: races are
