@@ -16,7 +16,7 @@ func (x *Executor[Req, Res]) Cancel(ctx context.Context, in Intent, reason strin
 		return err
 	}
 	if err := checkName("reason", reason, MaxPurpose); err != nil {
-		return invalid("cancel", x.kindOf, "reason", err.Error())
+		return badName("cancel", x.kindOf, "reason", err)
 	}
 	if !x.e.begin() {
 		return &Error{Do: "cancel", Kind: x.kindOf, Err: ErrDraining}

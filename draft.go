@@ -45,7 +45,7 @@ func (x *Executor[Req, Res]) intent(do string, in Intent) (Intent, error) {
 		max         int
 	}{{"Scope", in.Scope, MaxScope}, {"Subject", in.Subject, MaxSubject}, {"Purpose", in.Purpose, MaxPurpose}} {
 		if err := checkName(f.name, f.value, f.max); err != nil {
-			return in, invalid(do, x.kindOf, f.name, err.Error())
+			return in, badName(do, x.kindOf, f.name, err)
 		}
 	}
 	return in, nil
@@ -75,12 +75,20 @@ func (x *Executor[Req, Res]) encode(do string, req Req) (data []byte, fp Fingerp
 // It uses no store, except that the parent of a compensation gives it scope and subject.
 func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string, op *Operation[Req]) (*draft, error) {
 	if (op.Undoes.Operation != "") != (x.opts.Undoes != "") {
-		return nil, invalid(do, x.kindOf, "Undoes", "set it exactly for a kind that was made with Undoes")
+		why := "the kind was made without Undoes"
+		if x.opts.Undoes != "" {
+			why = "name the operation to undo: the kind was made with Undoes"
+		}
+		return nil, invalid(do, x.kindOf, "Undoes", why)
 	}
 	var undo Undo
 	if op.Undoes.Operation != "" {
 		if op.Subject != "" || op.Key != "" {
-			return nil, invalid(do, x.kindOf, "Subject", "derived for a compensation, as is its key")
+			field := "Subject"
+			if op.Subject == "" {
+				field = "Key"
+			}
+			return nil, invalid(do, x.kindOf, field, "a compensation is named by its effect and reason")
 		}
 		undo = Undo{Operation: op.Undoes.Operation, Ref: op.Undoes.Ref}
 		if undo.Ref != "" {
@@ -114,7 +122,7 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 			continue
 		}
 		if err := checkName(f.name, f.value, f.max); err != nil {
-			return nil, invalid(do, x.kindOf, f.name, err.Error())
+			return nil, badName(do, x.kindOf, f.name, err)
 		}
 	}
 	data, fp, err := x.encode(do, op.Request)

@@ -97,7 +97,6 @@ func (s *sentinel) Unwrap() error { return s.parent }
 type Error struct {
 	Do    string // what was tried: "execute", "cancel", …
 	Kind  string // kind of the operation
-	Key   string // the operation's own key, or its subject where the backend gave none
 	ID    string // id of the stored operation that decided, e.g. the one to undo; empty if none exists
 	State State  // its state, when known
 	Code  string // machine word: a decline code, a review reason, a limit
@@ -116,9 +115,6 @@ func (e *Error) Error() string {
 		if s != "" {
 			b.WriteString(" " + s)
 		}
-	}
-	if e.Key != "" {
-		b.WriteString(" (key " + e.Key + ")")
 	}
 	b.WriteString(": ")
 	if e.Err != nil {
@@ -161,11 +157,13 @@ func explain(err error) string {
 	case errors.As(err, &ex):
 		return ex.Explain()
 	case errors.As(err, &name):
-		return name.Error()
+		return name.Rule
 	case errors.As(err, &req):
 		return req.Error()
 	case errors.Is(err, ErrClaimLost):
 		return "claim lost"
+	case errors.Is(err, ErrCorrupt):
+		return "stored record is unreadable"
 	case errors.Is(err, context.DeadlineExceeded):
 		return context.DeadlineExceeded.Error()
 	case errors.Is(err, context.Canceled):
@@ -210,6 +208,17 @@ func (e *Error) Next() Next {
 	default:
 		return NextStop
 	}
+}
+
+// badName is the refusal of a name.
+func badName(do, kind, field string, err error) *Error {
+	if field == "Scope" {
+		var name *nameError
+		if errors.As(err, &name) && name.Rule == ruleNotEmpty {
+			return invalid(do, kind, field, "must be given here or as Options.Scope")
+		}
+	}
+	return &Error{Do: do, Kind: kind, Err: ErrInvalid, Fields: []string{field}, Cause: err}
 }
 
 // invalid builds the refusal for a malformed call.

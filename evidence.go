@@ -357,7 +357,13 @@ func (r *Record) compute(live bool) State {
 			}
 		case RankDisputed:
 			disputed++
-		case RankFailed, RankReversed:
+		case RankReversed:
+			if done, _ := r.cover(ref); done {
+				succeeded, covered, undone = succeeded+1, covered+1, undone+1 // that it came undone is what was asked for
+				break
+			}
+			failed++
+		case RankFailed:
 			failed++
 		case RankKnown:
 		}

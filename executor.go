@@ -72,8 +72,12 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 		x.opts = *opts
 	}
 	if i, ok := a.(interface{ incomplete() string }); ok {
-		if field := i.incomplete(); field != "" {
-			return nil, bad(field, "must be set, as far as the contract promises it")
+		switch field := i.incomplete(); field {
+		case "":
+		case "LookupFunc":
+			return nil, bad(field, "must be set exactly if the contract promises a lookup")
+		default:
+			return nil, bad(field, "must be set")
 		}
 	}
 	x.promise = a.Contract().withDefaults()
@@ -121,7 +125,7 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 // background under its own deadline. Callers of one operation in one process share the work.
 func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Outcome[Res], error) {
 	do := "execute"
-	if op.Undoes.Operation != "" {
+	if x.opts.Undoes != "" {
 		do = "compensate"
 	}
 	if err := ctx.Err(); err != nil {

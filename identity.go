@@ -21,6 +21,8 @@ const (
 	MaxResult  = 1 << 20 // MaxResult bounds a stored result.
 )
 
+const ruleNotEmpty = "must not be empty"
+
 // nameError says which field broke which rule. It never holds the field's
 // value: a scope or key may be somebody's e-mail address (I16).
 type nameError struct {
@@ -38,7 +40,7 @@ func (e *nameError) Error() string { return e.Field + ": " + e.Rule }
 func checkName(field, s string, limit int) error {
 	switch {
 	case s == "":
-		return &nameError{field, "must not be empty"}
+		return &nameError{field, ruleNotEmpty}
 	case len(s) > limit:
 		return &nameError{field, "must not be longer than " + strconv.Itoa(limit) + " bytes"}
 	}

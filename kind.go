@@ -124,8 +124,11 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	}
 	rep := reply{retryAfter: max(0, obs.RetryAfter), ev: evidence{
 		fact: obs.Fact, ref: obs.Ref, terms: obs.Terms, code: cleanCode(obs.Code), message: storable(obs.Message, 1024),
-		action: storable(obs.Action, 4096), sequence: obs.Sequence,
+		action: storable(obs.Action, maxAction), sequence: obs.Sequence,
 	}}
+	if len(obs.Action) > maxAction {
+		rep.ev.action, rep.ev.code = "", "action_too_long" // half a URL or secret is of no use
+	}
 	if obs.Ref != "" && checkName("Ref", obs.Ref, MaxRef) != nil {
 		rep.ev.ref, rep.ev.code = "", "bad_reference" // evidence is kept without a name that no store could keep
 	}
@@ -142,6 +145,9 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	}
 	return rep, nil
 }
+
+// maxAction bounds Observation.Action.
+const maxAction = 4096
 
 // storable makes s a text of at most n bytes that every store can keep.
 func storable(s string, n int) string {

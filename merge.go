@@ -177,7 +177,8 @@ func (e *Engine) conclude(k kind, cur, next *Record, ed *edit, hookFailed bool) 
 	switch {
 	case state.Settled():
 		// Settling, by whoever, clears claim and schedule.
-		next.Review, next.RetryAt, next.Tries, next.Wake = nil, time.Time{}, 0, next.Wake && !ed.looked || ed.look
+		next.Review, next.RetryAt, next.Tries, next.Waits = nil, time.Time{}, 0, 0
+		next.Wake = next.Wake && !ed.looked || ed.look
 		hook = e.consequence(k, cur, next, &w, ed, hookFailed)
 	case was.Settled() && !ed.create:
 		// A merge that unsettles sets a schedule in the same commit (I10).

@@ -262,7 +262,7 @@ func (e *Engine) Reconcile(ctx context.Context, id string) (Record, error) {
 	}
 	k := e.kind(r.Kind)
 	if k == nil {
-		return r, &Error{Do: "reconcile", Kind: r.Kind, ID: id, State: r.State, Err: ErrInvalid, Fields: []string{"kind"}}
+		return r, &Error{Do: "reconcile", Kind: r.Kind, ID: id, State: r.State, Err: ErrInvalid, Fields: []string{"kind"}, Cause: because("not made on this engine")}
 	}
 	if r.Claimed() || r.State.Settled() {
 		return r, nil

@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -475,7 +476,8 @@ func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (R
 			next.Review = &Review{Reason: d.reason, Since: micros(now)}
 			ed.dueIn, ed.entry.Code = jitter(reviewInterval), d.reason
 		case actCancel:
-			next.Withdrawn = WithdrawnExpired
+			next.Withdrawn = cmp.Or(d.reason, WithdrawnExpired)
+			ed.entry.Code = next.Withdrawn
 		case actWait, actSend, actLookup, actDone:
 			next.Tries++
 			if d.quiet {

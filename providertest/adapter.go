@@ -173,7 +173,27 @@ func lookup(ctx context.Context, api API, q Query, ref string) (settle.Observati
 	if len(found) == 0 {
 		return settle.Observation[Receipt]{Fact: settle.NotFound}, nil
 	}
-	return observe(found[0]), nil
+	best := found[0] // the newest of the best: a try that failed hides no success
+	for _, o := range found[1:] {
+		if worth(o) > worth(best) {
+			best = o
+		}
+	}
+	return observe(best), nil
+}
+
+// worth orders objects of one reference by what they say about the effect.
+func worth(o Object) int {
+	switch o.Status {
+	case StatusSucceeded:
+		return 3
+	case StatusVoided, StatusReversed:
+		return 2
+	case StatusProcessing, StatusActionRequired:
+		return 1
+	case StatusFailed:
+	}
+	return 0
 }
 
 // observe reads an object, raw.

@@ -10,6 +10,7 @@ import (
 
 // SQLite's clock is the process's, so that hours of a bubble pass for it too.
 func TestSQLitePublicCases(t *testing.T) {
+	t.Parallel()
 	publiccase.Run(t, func(t testing.TB) settle.Store {
 		s, _ := openFile(t, filepath.Join(t.TempDir(), "settle.db"))
 		return s

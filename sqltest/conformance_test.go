@@ -32,6 +32,7 @@ func openFile(t testing.TB, path string) (*sqlstore.Store, *sql.DB) {
 }
 
 func TestSQLiteConformance(t *testing.T) {
+	t.Parallel()
 	files := map[settle.Store]string{}
 	dbs := map[settle.Store]*sql.DB{}
 	open := func(t testing.TB, path string) settle.Store {

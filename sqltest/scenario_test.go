@@ -14,6 +14,12 @@ func openScenario(t testing.TB) settle.Store {
 	return s
 }
 
-func TestSQLiteTraces(t *testing.T) { scenario.RunTraces(t, openScenario) }
+func TestSQLiteTraces(t *testing.T) {
+	t.Parallel()
+	scenario.RunTraces(t, openScenario)
+}
 
-func TestSQLiteInvariants(t *testing.T) { scenario.RunInvariants(t, openScenario) }
+func TestSQLiteInvariants(t *testing.T) {
+	t.Parallel()
+	scenario.RunInvariants(t, openScenario)
+}
