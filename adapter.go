@@ -258,6 +258,7 @@ type Observation[Res any] struct {
 	Action string
 	// Sequence orders the provider's own non-final reports; 0 if it has none.
 	Sequence int64
-	// RetryAfter is how long the provider asked to be left alone, with NotApplied.
+	// RetryAfter is how long the provider asked to be left alone, with NotApplied; at
+	// most 24 hours count.
 	RetryAfter time.Duration
 }

@@ -64,8 +64,10 @@ func (e *Engine) withdraw(ctx context.Context, do string, r Record, reason strin
 			return nil, &Error{Do: do, Kind: r.Kind, ID: r.ID, State: next.State, Err: err}
 		}
 		switch {
-		case next.State == StateCanceled:
+		case next.State == StateCanceled && next.Withdrawn != WithdrawnParent:
 			return nil, errStop
+		case next.State == StateCanceled:
+			// Canceled with its parent, and would start if that revived: not any more.
 		case next.State.Settled():
 			return refuse(ErrSettled)
 		case next.State == StateCreated && !next.mayHaveLeft():

@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -120,7 +121,7 @@ func (e *Engine) related(ctx context.Context, on committer, cur, next *Record, n
 func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Record, now time.Time) (*Write, error) {
 	starts := next.lastAttempt() > cur.lastAttempt()
 	state := next.compute(true)
-	if cur.Version > 0 && state == cur.State && !starts {
+	if cur.Version > 0 && state == cur.State && !starts && slices.EqualFunc(cur.References, next.References, sameEvidence) {
 		return nil, nil
 	}
 	parent, err := e.getOn(ctx, on, ByID(next.Undoes.Operation))
@@ -152,17 +153,57 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 		i = len(pn.Ledger) - 1
 	}
 	p := &pn.Ledger[i]
-	status := postingOf(next, state, found)
-	if posted && p.Status == status && p.Ref == next.Undoes.Ref && !starts {
+	status, ref := postingOf(next, state, found), cmp.Or(next.Undoes.Ref, p.Ref)
+	if starts && next.Terms.Amount.IsZero() {
+		p.Amount = effect.Amount // the whole effect, however large it turned out
+	}
+	amount := next.undone(p.Amount)
+	if posted && p.Status == status && p.Ref == ref && p.Amount.Equal(amount) && !starts {
 		return nil, nil
 	}
 	if starts && !parent.fits(effect, *p) {
 		return nil, exceeds(next, parent.ID, "more than is left of the effect")
 	}
-	p.Status, p.Ref = status, next.Undoes.Ref
+	p.Status, p.Ref, p.Amount = status, ref, amount
 	ed := &edit{now: now, dueIn: Keep, later: true, entry: Entry{Source: SourceWorker, Ref: p.Ref, Code: string(status), Note: "ledger"}}
 	w, _ := e.conclude(nil, &parent, &pn, ed, false)
 	return &w, nil
+}
+
+func sameEvidence(a, b Reference) bool {
+	return a.Ref == b.Ref && a.Rank == b.Rank && a.Terms.Equal(b.Terms)
+}
+
+// undone is what the ledger counts for a compensation: what it asked for, or what is
+// confirmed to have been undone, if that is more.
+func (r *Record) undone(asked Amount) Amount {
+	var total Amount
+	for _, x := range r.references() {
+		if (x.Rank == RankSucceeded || x.Rank == RankDisputed) && x.Terms.Amount.Unit == asked.Unit {
+			total = sum(total, x.Terms.Amount)
+		}
+	}
+	if asked.less(total) {
+		return total
+	}
+	return asked
+}
+
+// pin names the effect in ledger lines that were made when it had no name, as soon as it
+// has one: a second reference must not make them somebody's else (I9).
+func (r *Record) pin() {
+	if len(r.Ledger) == 0 {
+		return
+	}
+	named := slices.DeleteFunc(slices.Clone(r.References), func(x Reference) bool { return x.Ref == "" })
+	if len(named) != 1 {
+		return
+	}
+	for i := range r.Ledger {
+		if p := &r.Ledger[i]; p.Ref == "" && p.Status != PostingWished {
+			p.Ref = named[0].Ref
+		}
+	}
 }
 
 // reserve makes the ledger line of a new compensation, if it fits.
@@ -198,6 +239,9 @@ func exceeds(c *Record, parent, why string) error {
 // stay within the confirmed effect, which may be smaller than what was asked for when
 // the wish was stored (I9).
 func (r *Record) fits(effect Effect, p Posting) bool {
+	if !p.Amount.IsZero() && !effect.Amount.IsZero() && p.Amount.Unit != effect.Amount.Unit {
+		return false // the effect was accepted in another unit than was asked for
+	}
 	used := sum(effect.Returned, p.Amount)
 	for _, x := range r.postings(effect.Ref) {
 		if x.Operation == p.Operation || x.Status != PostingOpen {
@@ -242,7 +286,7 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 	var out []Write
 	for i := range next.Ledger {
 		p := &next.Ledger[i]
-		effect, found, _ := next.target(Undo{Operation: next.ID, Ref: p.Ref})
+		effect, found, ambiguous := next.target(Undo{Operation: next.ID, Ref: p.Ref})
 		if p.Status != PostingWished && (p.Status != PostingFreed || !found) {
 			continue
 		}
@@ -257,8 +301,14 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 		cn := child.fork()
 		ed := &edit{now: now, dueIn: Keep, entry: Entry{Source: SourceWorker, Note: "parent_failed"}}
 		switch {
-		case p.Status == PostingFreed && child.Withdrawn != WithdrawnParent:
-			continue // it failed by itself
+		case p.Status == PostingFreed && (child.Withdrawn != WithdrawnParent || child.ReplacedBy != ""):
+			continue // it failed by itself, or is tried again already
+		case ambiguous:
+			if child.Review != nil || child.Claimed() {
+				continue
+			}
+			ed.entry.Note, ed.entry.Code = "parent_confirmed", ReasonAmbiguous
+			cn.Review = &Review{Reason: ReasonAmbiguous, Since: micros(now)}
 		case found && !fits:
 			if child.Review != nil || child.Claimed() {
 				continue
@@ -266,7 +316,7 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 			ed.entry.Note, ed.entry.Code = "parent_confirmed", ReasonExceeds
 			cn.Review = &Review{Reason: ReasonExceeds, Since: micros(now)}
 		case found:
-			cn.Withdrawn, ed.entry.Note, ed.dueIn = "", "parent_confirmed", 0
+			cn.Withdrawn, ed.entry.Note, ed.dueIn, ed.look = "", "parent_confirmed", 0, true
 			p.Status = PostingOpen
 		default:
 			cn.Withdrawn = WithdrawnParent

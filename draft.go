@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // draft is a call's operation, checked and encoded, before anything is stored.
@@ -13,6 +12,7 @@ type draft struct {
 	do        string
 	record    Record // without id and bookkeeping
 	givenKey  bool
+	ambiguous bool                        // a compensation that names none of several effects
 	authorize func(context.Context) error // nil: none
 	finish    func(generation int)        // derives key and provider key
 	replaced  *Write                      // the former try, losing its intent in the same commit
@@ -82,6 +82,7 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 		return nil, invalid(do, x.kindOf, "Undoes", why)
 	}
 	var undo Undo
+	var ambiguous bool
 	if op.Undoes.Operation != "" {
 		if op.Subject != "" || op.Key != "" {
 			field := "Subject"
@@ -103,10 +104,11 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 		if parent.Kind != x.opts.Undoes {
 			return nil, invalid(do, x.kindOf, "Undoes", "the operation is of another kind")
 		}
-		effect, _, ambiguous := parent.target(undo)
-		if ambiguous {
-			return nil, invalid(do, x.kindOf, "Undoes", "name the reference: the operation has several effects")
+		if op.Scope != "" && op.Scope != parent.Scope {
+			return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrNotFound, Fields: []string{"Scope"}}
 		}
+		var effect Effect
+		effect, _, ambiguous = parent.target(undo)
 		op.Undoes, op.Scope, op.Subject = effect, parent.Scope, undoSubject(undo)
 	}
 	in, err := x.intent(do, op.Intent())
@@ -129,7 +131,7 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 	if err != nil {
 		return nil, err
 	}
-	return &draft{do: do, givenKey: op.Key != "", record: Record{
+	return &draft{do: do, givenKey: op.Key != "", ambiguous: ambiguous, record: Record{
 		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
 		Replaces: op.Replaces, Undoes: undo, Account: x.home, Fingerprint: fp, Request: data,
 		KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
@@ -142,7 +144,7 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	if x.opts.OnSuccess != nil {
 		d.record.Consequence = ConsequenceArmed
 	}
-	refused, err := d.approve(op.Approval, x.e.opts.Clock.Now())
+	refused, err := d.approve(op.Approval)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +203,7 @@ func (x *Executor[Req, Res]) finishKey(d *draft, generation int) {
 
 // approve checks an approval against the request it is bound to. refused counts only
 // while no record exists, like every precondition; err says that the approval is malformed.
-func (d *draft) approve(a *Approval, now time.Time) (refused, err error) {
+func (d *draft) approve(a *Approval) (refused, err error) {
 	if a == nil {
 		return nil, nil
 	}
@@ -213,8 +215,6 @@ func (d *draft) approve(a *Approval, now time.Time) (refused, err error) {
 	switch {
 	case a.Fingerprint != r.Fingerprint.Sum:
 		why = "the approval is for another request"
-	case !a.Until.IsZero() && !a.Until.After(now):
-		why = "the approval has ended"
 	}
 	if why != "" {
 		return &Error{Do: d.do, Kind: r.Kind, Err: ErrRefused, Fields: []string{"Approval"}, Cause: because(why)}, nil

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -156,7 +157,7 @@ type kind interface {
 	escalateAfter() time.Duration
 	covers(f Fingerprint, request []byte) (bool, error)
 	deriveTerms(r *Record, undo Effect) (Terms, error)
-	submit(ctx context.Context, r *Record, undo Effect, attempt int, read any) (reply, error)
+	submit(ctx context.Context, r *Record, undo Effect, attempt int, read any, used *atomic.Bool) (reply, error)
 	lookup(ctx context.Context, r *Record, undo Effect) (reply, error)
 	hasHook() bool
 	hook(r Record) func(context.Context, Tx) error
@@ -167,7 +168,6 @@ type kind interface {
 type reply struct {
 	ev         evidence
 	retryAfter time.Duration
-	keyless    bool // Call.Key was not asked for, although the contract honours keys
 }
 
 func (e *Engine) kind(name string) kind {

@@ -368,7 +368,7 @@ func (r *Record) compute(live bool) State {
 		case RankKnown:
 		}
 	}
-	var open, underway int
+	var open, underway, refused int
 	for _, a := range r.Attempts {
 		switch a.Ended() {
 		case FateOpen:
@@ -376,7 +376,7 @@ func (r *Record) compute(live bool) State {
 		case FateUnderway:
 			underway++
 		case FateRefused:
-			failed++
+			refused++
 		case FateNotSent, FateNotApplied, FateApplied:
 		}
 	}
@@ -391,7 +391,9 @@ func (r *Record) compute(live bool) State {
 		return StateSucceeded
 	case disputed > 0:
 		return StateReview
-	case failed > 0 && open == 0:
+	case failed > 0 && open == 0, refused > 0 && open+underway == 0:
+		// A refusal that is only the reply to another attempt says nothing about one that the
+		// provider works on.
 		return StateFailed
 	case r.Review != nil:
 		return StateReview

@@ -10,11 +10,6 @@ import (
 // execute is the work behind Execute: create the operation with its first attempt
 // in one commit and send, or meet the one that exists.
 func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (Record, bool, error) {
-	if d.record.Undoes.Operation != "" {
-		if err := e.cancelParent(ctx, d); err != nil {
-			return Record{}, false, err
-		}
-	}
 	r, c, met, err := e.create(ctx, e.store, k, d, true)
 	if err != nil {
 		return Record{}, false, err
@@ -54,11 +49,6 @@ func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r Record, ok boo
 
 // registerOnly stores without claiming.
 func (e *Engine) registerOnly(ctx context.Context, k kind, d *draft) (Record, error) {
-	if d.record.Undoes.Operation != "" {
-		if err := e.cancelParent(ctx, d); err != nil {
-			return Record{}, err
-		}
-	}
 	r, _, _, err := e.create(ctx, e.store, k, d, false)
 	if err != nil {
 		return Record{}, err
@@ -98,6 +88,51 @@ func (e *Engine) getOn(ctx context.Context, on committer, by Index) (Record, err
 	return fresh(r), nil
 }
 
+// newUndo checks what only matters for a compensation that does not exist yet.
+func (e *Engine) newUndo(ctx context.Context, on committer, k kind, d *draft) (Record, bool, error) {
+	if d.ambiguous {
+		return Record{}, false, invalid(d.do, d.record.Kind, "Undoes", "name the reference: the operation has several effects")
+	}
+	twin, err := e.twin(ctx, on, d)
+	switch {
+	case err != nil:
+		return Record{}, false, e.storeError(d.do, d.record.Kind, "", err)
+	case twin != nil:
+		if ok, err := k.covers(twin.Fingerprint, d.record.Request); err != nil || !ok {
+			return Record{}, false, &Error{
+				Do: d.do, Kind: d.record.Kind, ID: twin.ID, State: twin.State, Err: ErrMismatch, Fields: differing(twin, d), Cause: err,
+			}
+		}
+		return *twin, true, nil
+	case on == committer(e.store):
+		return Record{}, false, e.cancelParent(ctx, d)
+	}
+	return Record{}, false, nil
+}
+
+// twin finds a compensation of the same effect by the same kind for the same reason that was
+// asked for in another way: with the reference, or before it was known.
+func (e *Engine) twin(ctx context.Context, on committer, d *draft) (*Record, error) {
+	parent, err := e.getOn(ctx, on, ByID(d.record.Undoes.Operation))
+	if err != nil {
+		return nil, err
+	}
+	effect, _, _ := parent.target(d.record.Undoes)
+	for _, p := range parent.Ledger {
+		if p.Kind != d.record.Kind || p.Ref != "" && effect.Ref != "" && p.Ref != effect.Ref {
+			continue
+		}
+		child, err := e.getOn(ctx, on, ByID(p.Operation))
+		if err != nil {
+			return nil, err
+		}
+		if child.Purpose == d.record.Purpose && child.ReplacedBy == "" && child.ID != d.record.Replaces {
+			return &child, nil
+		}
+	}
+	return nil, nil
+}
+
 // commitOn commits to the store until it is known what happened, or adds to the
 // caller's transaction, whose owner finds out.
 func (e *Engine) commitOn(ctx context.Context, on committer, c Change) ([]Record, error) {
@@ -107,6 +142,10 @@ func (e *Engine) commitOn(ctx context.Context, on committer, c Change) ([]Record
 	recs, err := on.Commit(ctx, c)
 	for i := range recs {
 		recs[i] = fresh(recs[i])
+	}
+	var conflict *ConflictError
+	if errors.As(err, &conflict) {
+		conflict.Existing = fresh(conflict.Existing)
 	}
 	return recs, err
 }
@@ -132,6 +171,11 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				if r, again, err := e.meet(ctx, on, k, d, rec, Index{}); !again || err != nil {
 					return r, nil, true, err
 				}
+			}
+		}
+		if d.record.Undoes.Operation != "" {
+			if r, met, err := e.newUndo(ctx, on, k, d); met || err != nil {
+				return r, nil, met, err
 			}
 		}
 		w, cl := e.birth(k, d, claims)
@@ -287,7 +331,7 @@ func (e *Engine) refresh(ctx context.Context, on committer, d *draft, cur Record
 		if next.mayHaveLeft() || next.State.Settled() || next.Claimed() {
 			return nil, errStop
 		}
-		next.Request = append(Payload(nil), d.record.Request...)
+		next.Request, next.Terms = append(Payload(nil), d.record.Request...), d.record.Terms
 		return &edit{now: next.AsOf, dueIn: Keep, entry: Entry{Source: SourceCaller, Note: "refreshed"}}, nil
 	})
 }

@@ -40,7 +40,7 @@ type ExecutorOptions[Req, Res any] struct {
 	// refuses the call (ErrRefused) and leaves the key free. It runs under the
 	// context of the first of the callers that share the work, without its deadline.
 	Authorize func(ctx context.Context, op Operation[Req]) error
-	// OnSuccess runs in the store's transaction that makes the operation succeeded, once
+	// OnSuccess runs, within Options.StoreTimeout, in the store's transaction that makes the operation succeeded, once
 	// per operation as far as its writes through tx go; it may run again when that
 	// transaction does. It must write through tx only and not call settle, RegisterTx on
 	// tx excepted. If it fails, the evidence is kept, the call returns

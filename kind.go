@@ -88,13 +88,13 @@ func (r *Record) knownRef() string {
 	return best.Ref
 }
 
-func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect, attempt int, read any) (rep reply, err error) {
+func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect, attempt int, read any, used *atomic.Bool) (rep reply, err error) {
 	defer contain(&err)
 	c, err := x.makeCall(r, undo, attempt, read)
 	if err != nil {
 		return reply{ev: evidence{fact: NotSent, code: "unreadable_request"}}, nil //nolint:nilerr // nothing left: that is a fact
 	}
-	defer func() { rep.keyless = x.promise.Keys.Window > 0 && !c.used.Load() }()
+	c.used = used
 	obs, err := x.adapter.Submit(ctx, c)
 	if err == nil && obs.Fact == Applied && x.promise.Keys.Window > 0 && !c.used.Load() {
 		x.ignored.Store(true) // this kind sends nothing more in this process
@@ -122,7 +122,7 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	default:
 		return reply{}, errEmpty
 	}
-	rep := reply{retryAfter: max(0, obs.RetryAfter), ev: evidence{
+	rep := reply{retryAfter: min(max(0, obs.RetryAfter), maxRetryAfter), ev: evidence{
 		fact: obs.Fact, ref: obs.Ref, terms: obs.Terms, code: cleanCode(obs.Code), message: storable(obs.Message, 1024),
 		action: storable(obs.Action, maxAction), sequence: obs.Sequence,
 	}}
@@ -146,6 +146,10 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	return rep, nil
 }
 
+// maxRetryAfter bounds Observation.RetryAfter: a date taken for a duration must not park an
+// operation for decades.
+const maxRetryAfter = 24 * time.Hour
+
 // maxAction bounds Observation.Action.
 const maxAction = 4096
 
@@ -161,10 +165,22 @@ func storable(s string, n int) string {
 
 func (x *Executor[Req, Res]) hook(r Record) func(context.Context, Tx) error {
 	r = r.Clone()
-	return func(ctx context.Context, tx Tx) (err error) {
-		defer contain(&err)
+	return func(ctx context.Context, tx Tx) error {
 		out, _ := x.verdict("hook", r, false)
 		out.Next = NextDone
-		return x.opts.OnSuccess(ctx, tx, out)
+		ctx, cancel := context.WithTimeout(ctx, x.e.opts.StoreTimeout) // it holds a transaction
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { // a hook may end its goroutine, as a failed assertion does
+			err := errPanic
+			defer func() {
+				if p := recover(); p != nil {
+					err = errPanic
+				}
+				ended <- err
+			}()
+			err = x.opts.OnSuccess(ctx, tx, out)
+		}()
+		return <-ended
 	}
 }

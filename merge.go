@@ -35,8 +35,14 @@ func (c *claim) margin() time.Duration { return c.lease / 10 }
 // Whichever of the clocks says more counts: a suspended machine's requests end late.
 func (c *claim) late() time.Time { return c.asOf.Add(max(0, elapsed(c.sent, c.clock.Now()))) }
 
-// early is the store's time or somewhat less: for starts, and to judge quiet.
-func (c *claim) early() time.Time { return c.asOf.Add(max(0, c.clock.Now().Sub(c.got))) }
+// early is the store's time or somewhat less: for starts, and to judge quiet. Without a
+// monotonic reading nobody knows how much time has passed, and none is claimed.
+func (c *claim) early() time.Time {
+	if c.got == c.got.Round(0) { //nolint:staticcheck // not the instants: whether there is a monotonic reading
+		return c.asOf
+	}
+	return c.asOf.Add(max(0, c.clock.Now().Sub(c.got)))
+}
 
 // mayStart reports whether a request of the last committed attempt may still
 // start: within the lease under which the attempt was committed, renewals not
@@ -81,6 +87,7 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 		if err != nil {
 			return cur, err
 		}
+		next.pin()
 		related, err := e.related(ctx, e.store, &cur, &next, ed.now)
 		if err != nil {
 			return cur, e.storeError(do, cur.Kind, cur.ID, err)
@@ -167,7 +174,7 @@ func (e *Engine) conclude(k kind, cur, next *Record, ed *edit, hookFailed bool) 
 	if !next.HoldFree && next.Hold != "" && (state == StateFailed || state == StateCanceled || state == StateCompensated) {
 		next.HoldFree = true // never taken again, so no later merge can collide (T-25)
 	}
-	if state == StateCanceled || next.ReplacedBy != "" {
+	if state == StateCanceled && next.Withdrawn != WithdrawnParent || next.ReplacedBy != "" {
 		if next.Consequence == ConsequenceArmed {
 			next.Consequence = ConsequenceNone
 		}
@@ -285,6 +292,9 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 			next.endBefore(h) // first: what was quiet decides what a refusal closes
 		}
 		next.apply(ev)
+		if ev.keyless {
+			next.KeyWindow = 0 // it left without the key, as far as anybody knows: never again
+		}
 		ed := &edit{
 			now: ev.at, dueIn: Keep, wait: e.opts.Lease,
 			entry: Entry{Source: ev.source, Fact: ev.fact, Attempt: ev.attempt, Ref: ev.ref, Code: ev.code},
@@ -295,9 +305,6 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 		if mine {
 			ed.ifToken = h.token
 			ed.looked = ev.source == SourceLookup && ev.fact != Unclear
-			if ev.keyless {
-				next.KeyWindow = 0 // it left without the key, as far as anybody knows: never again
-			}
 			if retryAfter > 0 {
 				next.RetryAt = ev.at.Add(retryAfter)
 			}

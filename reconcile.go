@@ -42,6 +42,7 @@ const (
 	actReview action = "review" // stop automation, ask a person
 	actCancel action = "cancel" // its SendBefore passed and nothing may have left
 	actDone   action = "done"   // settled
+	actUnsend action = "unsend" // an attempt is on record and must not be sent
 )
 
 // looked is what this pass's lookup said.
@@ -240,6 +241,7 @@ func backoff(n int) time.Duration {
 
 // jitter adds up to a fifth, so that many operations do not come due at once.
 func jitter(d time.Duration) time.Duration {
+	d = min(max(d, 0), 365*24*time.Hour)
 	return d + time.Duration(rand.Int64N(int64(d)/5+1))
 }
 

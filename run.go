@@ -93,6 +93,10 @@ fill:
 			<-slots
 		}
 	}
+	if e.isDraining() { // while it waited for the slot
+		give(free)
+		return 0, nil
+	}
 	c := e.newClaim()
 	sctx, cancel := e.storeCtx(ctx)
 	recs, err := e.store.Claim(sctx, Claim{Kinds: kinds, Token: c.token, Lease: e.opts.Lease, Limit: free})
@@ -124,7 +128,7 @@ func (e *Engine) workClaimed(ctx context.Context, r Record, c *claim) {
 	switch {
 	case !r.State.Settled():
 		_, err = e.pass(ctx, k, r, c, nil)
-	case r.Wake:
+	case r.Wake && r.Consequence != ConsequenceDue:
 		err = e.lookAgain(ctx, k, r, c)
 	default:
 		_, err = e.update(ctx, "fulfil", r, func(next *Record) (*edit, error) {
@@ -154,7 +158,9 @@ func (e *Engine) lookAgain(ctx context.Context, k kind, r Record, c *claim) erro
 			return err
 		}
 	}
-	if k.contract().Lookup != NoLookup && r.Account == k.account() {
+	asked := k.contract().Lookup == NoLookup // there is nobody to ask
+	if !asked && r.Account == k.account() {
+		asked = true
 		var err error
 		if r, _, err = e.ask(ctx, hctx, k, r, c, undo); err != nil {
 			return err
@@ -164,7 +170,7 @@ func (e *Engine) lookAgain(ctx context.Context, k kind, r Record, c *claim) erro
 		if next.Token != c.token {
 			return nil, errStop
 		}
-		return &edit{now: c.late(), dueIn: Never, ifToken: c.token, looked: true, entry: Entry{Source: SourceWorker, Note: "looked"}}, nil
+		return &edit{now: c.late(), dueIn: Never, ifToken: c.token, looked: asked, entry: Entry{Source: SourceWorker, Note: "looked"}}, nil
 	})
 	return err
 }

@@ -61,37 +61,40 @@ func (r *Record) lastAttempt() int {
 	return r.Attempts[len(r.Attempts)-1].N
 }
 
-// addAttempt appends the attempt that is about to be sent. Old harmless ones are
-// dropped from the record (the history has them): a provider that is down for weeks
-// must not grow it without bound.
+// addAttempt appends the attempt that is about to be sent. Old ones that nothing depends
+// on are dropped from the record (the history has them): a provider that is down or
+// undecided for weeks must not grow it without bound.
 func (r *Record) addAttempt(start time.Time, grace time.Duration) Attempt {
 	const kept = 8
 	a := Attempt{N: r.lastAttempt() + 1, Start: micros(start), Grace: grace}
-	harmless := 0
+	spent, left := 0, r.mayHaveLeft()
 	for _, x := range r.Attempts {
-		if x.harmless() {
-			harmless++
+		if x.spent() {
+			spent++
 		}
 	}
-	if harmless == len(r.Attempts) {
+	if !left {
 		r.Tries, r.Waits = 0, 0 // tries to recover are counted from the first open attempt
 	}
-	r.Attempts = append(dropHarmless(r.Attempts, harmless-kept), a)
+	out := r.Attempts[:0]
+	first := true // the first that may have left opens the key window: it stays
+	for _, x := range r.Attempts {
+		opens := first && !x.harmless()
+		first = first && !opens
+		if spent > kept && x.spent() && !opens {
+			spent--
+			continue
+		}
+		out = append(out, x)
+	}
+	r.Attempts = append(out, a)
 	r.RetryAt = time.Time{}
 	return a
 }
 
-func dropHarmless(as []Attempt, n int) []Attempt {
-	out := as[:0]
-	for _, a := range as {
-		if n > 0 && a.harmless() {
-			n--
-			continue
-		}
-		out = append(out, a)
-	}
-	return out
-}
+// spent reports whether a newer attempt makes a redundant: it is harmless, or the provider
+// says that it works on it, which the newer one was told, too.
+func (a Attempt) spent() bool { return a.harmless() || a.Fate == FateUnderway }
 
 // keeper renews a claim while its holder works and cancels the holder's context
 // when the claim is lost or could not be renewed in time (I5).
@@ -223,7 +226,8 @@ func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any)
 				r, committed, err = e.commitAttempt(ctx, k, r, c)
 				switch {
 				case errors.Is(err, ErrExceeds):
-					return e.release(ctx, r, c, decision{do: actReview, reason: ReasonExceeds})
+					r, _, err = e.release(ctx, r, c, decision{do: actReview, reason: ReasonExceeds})
+					return r, err
 				case err != nil:
 					return r, err
 				}
@@ -238,12 +242,21 @@ func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any)
 				return r, err
 			}
 			ready, sent, read = false, true, nil
+		case actUnsend:
+			if r, err = e.unsent(ctx, k, r, c, "parent_not_confirmed"); err != nil {
+				return r, err
+			}
+			ready, sent, read = false, true, nil
 		case actLookup:
 			if r, seen, err = e.ask(ctx, hctx, k, r, c, undo); err != nil {
 				return r, err
 			}
 		case actWait, actReview, actCancel:
-			return e.release(ctx, r, c, d)
+			var moved bool
+			if r, moved, err = e.release(ctx, r, c, d); err != nil || !moved {
+				return r, err
+			}
+			// Somebody wrote in between: decide again on what is there now.
 		}
 	}
 }
@@ -259,7 +272,10 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 			return undo, decision{}, err
 		}
 	}
-	if ready {
+	switch {
+	case ready && barred != nil:
+		return undo, decision{do: actUnsend}, nil
+	case ready:
 		return undo, decision{do: actSend}, nil
 	}
 	s := situation{
@@ -268,6 +284,9 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 	}
 	if s.sameAccount && !r.State.Settled() {
 		terms, err := k.deriveTerms(r, undo)
+		if err == nil && undo.Ref != "" && !r.mayHaveLeft() && terms.Account == r.Terms.Account && terms.Amount.Equal(r.Terms.Amount) {
+			r.Terms = terms // of a wish, which could not name the effect yet; commitAttempt stores them
+		}
 		s.sameAccount = err == nil && terms.Equal(r.Terms)
 	}
 	d := decide(s)
@@ -288,6 +307,9 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) 
 		}
 		sent = e.opts.Clock.Now()
 		next.endBefore(c)
+		if !next.mayHaveLeft() {
+			next.Terms = r.Terms
+		}
 		a := next.addAttempt(c.early(), k.contract().grace())
 		n = a.N
 		ed := &edit{now: c.late(), dueIn: c.lease, ifToken: c.token, entry: Entry{Source: SourceWorker, Attempt: a.N, Note: "attempt"}}
@@ -316,21 +338,26 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, und
 	}
 	n := r.lastAttempt()
 	ev := answerOf(k, &r, c)
+	used := new(atomic.Bool) // Call.Key was asked for
 	record := func(ctx context.Context, rep reply, err error) (Record, error) {
 		out := ev
 		if err == nil {
 			out = rep.ev
 			out.source, out.attempt, out.began, out.honoured = ev.source, ev.attempt, ev.began, ev.honoured
-			out.keyless = rep.keyless
 		} else {
-			out.keyless = rep.keyless && !errors.Is(err, errPanic) // a panic came before the request, as a rule
 			out.code = noAnswer(hctx, err)
 			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Attempt: n, Code: out.code})
+		}
+		// A request without the key: nothing is sent again for it, and its refusal speaks for
+		// nothing but itself. A panic came before the request, as a rule.
+		if out.honoured && !used.Load() {
+			out.honoured = false
+			out.keyless = out.fact != NotSent && out.fact != NotApplied && !errors.Is(err, errPanic)
 		}
 		return e.merge(ctx, "record", r, out, c, rep.retryAfter)
 	}
 	rep, err := e.call(hctx, k.contract().Deadline,
-		func(ctx context.Context) (reply, error) { return k.submit(ctx, &r, undo, n, read) },
+		func(ctx context.Context) (reply, error) { return k.submit(ctx, &r, undo, n, read, used) },
 		func(rep reply, err error) {
 			if err == nil {
 				_, _ = record(context.WithoutCancel(ctx), rep, nil) // what was learned late is merged like any other observation
@@ -345,7 +372,7 @@ func answerOf(k kind, r *Record, c *claim) evidence {
 	if c.attempt > 0 {
 		n = c.attempt
 	}
-	ev := evidence{source: SourceReply, attempt: n, honoured: k.contract().Keys.Window > 0}
+	ev := evidence{source: SourceReply, attempt: n, honoured: k.contract().Keys.Window > 0 && r.KeyWindow > 0}
 	if a := r.attempt(n); a != nil {
 		ev.began = a.Start
 	}
@@ -362,25 +389,34 @@ func (e *Engine) unsent(ctx context.Context, k kind, r Record, c *claim, code st
 // ask makes one lookup and merges what came back.
 func (e *Engine) ask(ctx, hctx context.Context, k kind, r Record, c *claim, undo Effect) (Record, looked, error) {
 	ev := evidence{source: SourceLookup, began: c.early()}
-	rep, err := e.call(hctx, k.contract().Deadline, func(ctx context.Context) (reply, error) { return k.lookup(ctx, &r, undo) }, nil)
-	seen := lookedFound
-	if err == nil {
-		began := ev.began
-		ev = rep.ev
-		ev.source, ev.began = SourceLookup, began
-	} else {
-		ev.code = noAnswer(hctx, err)
-		e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Code: ev.code})
+	asked := r // the call may outlast its deadline
+	record := func(ctx context.Context, rep reply, err error) (Record, looked, error) {
+		out, seen := ev, lookedFound
+		if err == nil {
+			out = rep.ev
+			out.source, out.began = SourceLookup, ev.began
+		} else {
+			out.code = noAnswer(hctx, err)
+			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: asked.Kind, Operation: asked.ID, Code: out.code})
+		}
+		switch out.fact {
+		case NotFound:
+			seen = lookedNothing
+		case Unclear, NotSent, NotApplied:
+			out.fact, seen = Unclear, lookedFailed // a lookup cannot speak for an attempt
+		case Applied, Declined, Underway, NeedsAction, Reversed:
+		}
+		after, err := e.merge(ctx, "record", asked, out, c, rep.retryAfter)
+		return after, seen, err
 	}
-	switch ev.fact {
-	case NotFound:
-		seen = lookedNothing
-	case Unclear, NotSent, NotApplied:
-		ev.fact, seen = Unclear, lookedFailed // a lookup cannot speak for an attempt
-	case Applied, Declined, Underway, NeedsAction, Reversed:
-	}
-	r, err = e.merge(ctx, "record", r, ev, c, rep.retryAfter)
-	return r, seen, err
+	rep, err := e.call(hctx, k.contract().Deadline,
+		func(ctx context.Context) (reply, error) { return k.lookup(ctx, &asked, undo) },
+		func(rep reply, err error) {
+			if err == nil && rep.ev.fact != NotFound {
+				_, _, _ = record(context.WithoutCancel(ctx), rep, nil)
+			}
+		})
+	return record(ctx, rep, err)
 }
 
 // call runs one adapter call under its deadline, in a goroutine of its own: an
@@ -459,9 +495,11 @@ func noAnswer(hctx context.Context, err error) string {
 
 // release ends a holder's claim with a schedule, a review or a cancellation. If
 // the claim is not its any more, or the record settled, there is nothing to end.
-func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (Record, error) {
-	return e.update(ctx, "release", r, func(next *Record) (*edit, error) {
-		if next.Token != c.token || next.State.Settled() {
+// moved: nothing was written, since the record is not the one that was decided on.
+func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (out Record, moved bool, err error) {
+	out, err = e.update(ctx, "release", r, func(next *Record) (*edit, error) {
+		moved = next.Version != r.Version
+		if moved || next.Token != c.token || next.State.Settled() {
 			return nil, errStop
 		}
 		next.endBefore(c)
@@ -478,7 +516,7 @@ func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (R
 		case actCancel:
 			next.Withdrawn = cmp.Or(d.reason, WithdrawnExpired)
 			ed.entry.Code = next.Withdrawn
-		case actWait, actSend, actLookup, actDone:
+		case actWait, actSend, actLookup, actDone, actUnsend:
 			next.Tries++
 			if d.quiet {
 				next.Waits++
@@ -495,6 +533,7 @@ func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (R
 		}
 		return ed, nil
 	})
+	return out, moved, err
 }
 
 // reread returns the record as it is now, after the claim on it was lost.

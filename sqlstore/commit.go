@@ -122,6 +122,11 @@ func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Reco
 		if err := runHook(ctx, c.Hook, appTx{s: s, tx: t.tx}); err != nil {
 			return nil, &settle.HookError{Err: err}
 		}
+		if ctx.Err() == nil && len(c.Writes) > 0 {
+			if done, err := s.afterHook(quiet, t, c); done || err != nil {
+				return out, err
+			}
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx, "commit")
@@ -132,6 +137,28 @@ func (s *Store) commit(ctx context.Context, c *settle.Change) (out []settle.Reco
 	}
 	return s.settled(ctx, c, out, err)
 }
+
+// afterHook makes sure that the transaction is still what it was. SQLite rolls all of it
+// back when a statement of the hook is interrupted or says so (INSERT OR ROLLBACK), and
+// what follows commits by itself; a hook can also commit or roll back itself. So the
+// change's own write must still be there. done: the hook has committed it.
+func (s *Store) afterHook(ctx context.Context, t *step, c *settle.Change) (done bool, err error) {
+	was, err := applied(ctx, t.runner, c)
+	switch {
+	case err == nil && was:
+		return false, nil
+	case errors.Is(err, errEnded):
+		t.done = true
+		drop(t.conn)
+		was, err = s.readBack(ctx, func(ctx context.Context, q runner) (bool, error) { return applied(ctx, q, c) })
+		if err == nil && was {
+			return true, nil
+		}
+	}
+	return false, &settle.HookError{Err: errHookEnded}
+}
+
+var errHookEnded = errors.New("settle/sqlstore: the hook ended its transaction")
 
 // runHook turns a panic into an error that does not quote it (I16).
 func runHook(ctx context.Context, hook func(context.Context, settle.Tx) error, tx settle.Tx) (err error) {

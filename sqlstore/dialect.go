@@ -56,6 +56,8 @@ type Dialect struct {
 	ready func(ctx context.Context, conn *sql.Conn) error
 	// durable reports whether the connection of a running transaction is fit.
 	durable func(ctx context.Context, tx *sql.Tx) error
+	// within refuses a transaction of the application that the database has ended by itself.
+	within func(ctx context.Context, tx *sql.Tx) error
 	// migrate runs apply under a lock that one process can have.
 	migrate func(ctx context.Context, conn *sql.Conn, wait time.Duration, apply func(ctx context.Context) error) error
 }

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/settle-go/settle"
 )
 
 // The columns of a record, in the order in which scanRecord reads them.
@@ -99,6 +101,7 @@ func SQLite() Dialect {
 		check:    sqliteCheck,
 		ready:    sqliteReady,
 		durable:  sqliteDurable,
+		within:   sqliteWithin,
 		migrate:  sqliteMigrate,
 	}
 }
@@ -274,4 +277,18 @@ func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, appl
 		return err
 	}
 	return nil
+}
+
+// sqliteWithin finds out whether tx is still a transaction: SQLite rolls back by itself when a
+// statement is interrupted or says OR ROLLBACK, database/sql does not notice, and a
+// savepoint would then open, and releasing it commit, a transaction of its own. BEGIN fails inside a
+// transaction and only there.
+func sqliteWithin(ctx context.Context, tx *sql.Tx) error {
+	if _, err := tx.ExecContext(ctx, `BEGIN`); err != nil {
+		return nil //nolint:nilerr // as it should be
+	}
+	if _, err := tx.ExecContext(ctx, `ROLLBACK`); err != nil {
+		return failed("commit", err)
+	}
+	return fmt.Errorf("%w: SQLite has rolled it back", settle.ErrRetryTx)
 }

@@ -176,6 +176,7 @@ func TestMockBadConnection(t *testing.T) {
 	mock.ExpectExec("INSERT INTO settle_operation").WillReturnError(driver.ErrBadConn)
 	mock.ExpectRollback()
 	expectWrite(mock)
+	mock.ExpectQuery("SELECT write_id").WillReturnRows(writeID("c1")) // after the hook
 	mock.ExpectCommit()
 	calls := 0
 	c := change()
@@ -218,6 +219,7 @@ func TestMockCanceled(t *testing.T) {
 		s, mock := mocked(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		expectWrite(mock)
+		mock.ExpectQuery("SELECT write_id").WillReturnRows(writeID("c1")) // after the hook
 		mock.ExpectCommit().WillReturnError(sql.ErrTxDone)
 		mock.ExpectQuery("SELECT write_id").WillReturnRows(sqlmock.NewRows([]string{"write_id"}))
 		c := change()

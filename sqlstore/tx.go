@@ -230,10 +230,13 @@ func (a appTx) Commit(ctx context.Context, c settle.Change) ([]settle.Record, er
 	if len(c.Writes) == 0 {
 		return nil, nil
 	}
+	quiet := context.WithoutCancel(ctx)
+	if err := a.s.d.within(quiet, a.tx); err != nil {
+		return nil, err
+	}
 	if err := a.lock(ctx); err != nil {
 		return nil, err
 	}
-	quiet := context.WithoutCancel(ctx)
 	if !a.s.opts.AcceptUnsafe {
 		if err := a.s.d.durable(quiet, a.tx); err != nil {
 			return nil, failed("commit", err)
