@@ -61,7 +61,7 @@ func (d decision) String() string {
 		return "wait " + d.in.String()
 	case actReview:
 		return "review " + d.reason
-	case actSend, actLookup, actCancel, actDone:
+	case actSend, actLookup, actCancel, actDone, actUnsend:
 	}
 	return string(d.do)
 }

@@ -3,158 +3,18 @@ package settle_test
 import (
 	"context"
 	"errors"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/shopspring/decimal"
-
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/memstore"
-	"github.com/settle-go/settle/providertest"
 )
 
-type areq struct {
-	N    int64
-	Card string `settle:"volatile"`
-}
-type ares struct{ OK bool }
-
-type (
-	acall = settle.Call[areq]
-	aobs  = settle.Observation[ares]
-	aex   = settle.Executor[areq, ares]
-)
-
-type fakeAd struct {
-	mu      sync.Mutex
-	submit  func(ctx context.Context, c *acall, n int) (aobs, error)
-	lookup  func(ctx context.Context, c *acall, n int) (aobs, error)
-	terms   func(op settle.Operation[areq]) settle.Terms
-	sends   int
-	lookups int
-}
-
-func (f *fakeAd) sent() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.sends
-}
-
-func attackContract(keys bool, look settle.LookupPromise) settle.Contract {
-	c := settle.Contract{
-		Account: settle.AccountFacts{Provider: "p"}, Deadline: 5 * time.Second, SettleDelay: 10 * time.Second, Lookup: look,
-	}
-	if keys {
-		c.Keys.Window = 24 * time.Hour
-	}
-	return c
-}
-
-func (f *fakeAd) adapter(c settle.Contract) settle.Adapter[areq, ares] {
-	a := settle.Adapter[areq, ares]{
-		Promise: c,
-		TermsFunc: func(op settle.Operation[areq]) settle.Terms {
-			if f.terms != nil {
-				return f.terms(op)
-			}
-			return settle.Terms{Amount: settle.Minor(op.Request.N, "EUR")}
-		},
-		SubmitFunc: func(ctx context.Context, c *acall) (aobs, error) {
-			f.mu.Lock()
-			f.sends++
-			n := f.sends
-			f.mu.Unlock()
-			return f.submit(ctx, c, n)
-		},
-	}
-	if c.Lookup != settle.NoLookup {
-		a.LookupFunc = func(ctx context.Context, c *acall) (aobs, error) {
-			f.mu.Lock()
-			f.lookups++
-			n := f.lookups
-			f.mu.Unlock()
-			return f.lookup(ctx, c, n)
-		}
-	}
-	return a
-}
-
-func good(ref string) func(context.Context, *acall, int) (aobs, error) {
-	return func(_ context.Context, c *acall, _ int) (aobs, error) {
-		_ = c.Key()
-		return aobs{Fact: settle.Applied, Ref: ref + c.ID[len(c.ID)-6:], Terms: c.Terms, Result: ares{true}}, nil
-	}
-}
-
-func must[T any](t *testing.T, v T, err error) T {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
-func aop(n int64) settle.Operation[areq] {
-	return settle.Operation[areq]{Scope: "s", Subject: "o1", Purpose: "buy", Request: areq{N: n}}
-}
-
-type world struct {
-	e        *settle.Engine
-	store    settle.Store
-	pay, ref *fakeAd
-	pays     *aex
-	refs     *aex
-}
-
-func newWorld(t *testing.T, store settle.Store, pc, rc settle.Contract, ro *settle.ExecutorOptions[areq, ares]) *world {
-	t.Helper()
-	w := &world{store: store, pay: &fakeAd{submit: good("ch_")}, ref: &fakeAd{submit: good("re_")}}
-	w.e = must(t, nil2(settle.Open(store, nil)), nil)
-	var err error
-	if w.pays, err = settle.New(w.e, "pay", w.pay.adapter(pc), nil); err != nil {
-		t.Fatal(err)
-	}
-	if ro == nil {
-		ro = &settle.ExecutorOptions[areq, ares]{}
-	}
-	ro.Undoes = "pay"
-	if w.refs, err = settle.New(w.e, "refund", w.ref.adapter(rc), ro); err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-func nil2[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-func work(t *testing.T, e *settle.Engine) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = e.Run(ctx) }()
-	return func() { cancel(); <-done }
-}
-
-func noReply(_ context.Context, c *acall, _ int) (aobs, error) {
-	_ = c.Key()
-	return aobs{}, errors.New("reset")
-}
-
-func person(f settle.Fact, ref string, terms settle.Terms) settle.Decision {
-	return settle.Decision{Actor: "ada", Reason: "r", Evidence: "e", Fact: f, Ref: ref, Terms: terms}
-}
-
-// A. the person accepts an effect in another unit: the stored wish is sent.
 func TestRegress_WishOfAnotherUnitIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		w.pay.submit = func(_ context.Context, c *acall, _ int) (aobs, error) {
 			_ = c.Key()
@@ -181,10 +41,9 @@ func TestRegress_WishOfAnotherUnitIsSent(t *testing.T) {
 	})
 }
 
-// B. a refund that was confirmed as larger than asked (and accepted) is counted as asked.
 func TestRegress_LedgerCountsAskedNotConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		out := must(t, nil2(w.pays.Execute(t.Context(), aop(1000))), nil)
 		w.ref.submit = func(_ context.Context, c *acall, _ int) (aobs, error) {
@@ -209,10 +68,9 @@ func TestRegress_LedgerCountsAskedNotConfirmed(t *testing.T) {
 	})
 }
 
-// C. Cancel of a compensation canceled with its parent returns nil, and it is sent all the same.
 func TestRegress_CancelNilThenSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		w.pay.submit = noReply
 		out, _ := w.pays.Execute(t.Context(), aop(1000))
@@ -242,10 +100,9 @@ func TestRegress_CancelNilThenSent(t *testing.T) {
 	})
 }
 
-// D. a revived wish's hook never runs, and the verdict is nil.
 func TestRegress_RevivedWishLosesHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		var hooks atomic.Int32
 		w := newWorld(t, memstore.New(nil), c, c, &settle.ExecutorOptions[areq, ares]{
 			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[ares]) error { hooks.Add(1); return nil },
@@ -274,10 +131,9 @@ func TestRegress_RevivedWishLosesHook(t *testing.T) {
 	})
 }
 
-// E. Authorize refuses the compensation, and the parent is canceled all the same.
 func TestRegress_RefusedCompensationCancelsParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, &settle.ExecutorOptions[areq, ares]{
 			Authorize: func(context.Context, settle.Operation[areq]) error { return errors.New("not yours") },
 		})
@@ -290,10 +146,9 @@ func TestRegress_RefusedCompensationCancelsParent(t *testing.T) {
 	})
 }
 
-// F. the scope of a compensation is silently that of the parent.
 func TestRegress_CompensateAcrossScopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		out := must(t, nil2(w.pays.Execute(t.Context(), aop(1000))), nil)
 		r, err := w.refs.Execute(t.Context(), settle.Operation[areq]{
@@ -305,117 +160,9 @@ func TestRegress_CompensateAcrossScopes(t *testing.T) {
 	})
 }
 
-// G. NotSent before Key() was asked for closes the key window for ever.
-func TestRegress_NotSentWithoutKeyClosesWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
-		w := newWorld(t, memstore.New(nil), c, c, nil)
-		w.pay.submit = func(ctx context.Context, c *acall, n int) (aobs, error) {
-			switch n {
-			case 1: // circuit breaker open: nothing left
-				return aobs{Fact: settle.NotSent, Code: "breaker"}, nil
-			case 2:
-				_ = c.Key()
-				return aobs{}, errors.New("reset")
-			}
-			return good("ch_")(ctx, c, n)
-		}
-		out, err := w.pays.Execute(t.Context(), aop(1000))
-		t.Log(err)
-		stop := work(t, w.e)
-		defer stop()
-		time.Sleep(time.Hour)
-		r := must(t, nil2(w.e.Get(t.Context(), out.ID)), nil)
-		if r.State != settle.StateSucceeded {
-			t.Errorf("state %s %+v window %v after %d sends: attempt 1 never left, attempt 2 had the key", r.State, r.Review, r.KeyWindow, w.pay.sent())
-		}
-	})
-}
-
-// H. a refusal that came without the key closes an older attempt.
-func TestRegress_KeylessRefusalClosesOlder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
-		w := newWorld(t, memstore.New(nil), c, c, nil)
-		w.pay.submit = func(ctx context.Context, c *acall, n int) (aobs, error) {
-			if n > 1 { // the adapter's own check: the card has expired by now; nothing is asked of the provider
-				return aobs{Fact: settle.Declined, Code: "card_expired"}, nil
-			}
-			_ = c.Key()
-			return aobs{}, errors.New("reply lost after the charge")
-		}
-		out, _ := w.pays.Execute(t.Context(), aop(1000))
-		stop := work(t, w.e)
-		defer stop()
-		time.Sleep(time.Hour)
-		r := must(t, nil2(w.e.Get(t.Context(), out.ID)), nil)
-		if r.State == settle.StateFailed {
-			t.Errorf("failed although attempt 1 had the effect: the refusal came from a request without the key: %+v", r.Attempts)
-		}
-	})
-}
-
-// I. an adapter that neither sends the key nor heeds its context.
-func TestRegress_KeylessStraggler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
-		w := newWorld(t, memstore.New(nil), c, c, nil)
-		var effects atomic.Int32
-		w.pay.submit = func(ctx context.Context, c *acall, n int) (aobs, error) {
-			effects.Add(1)
-			time.Sleep(10 * time.Minute)
-			return aobs{}, errors.New("timeout")
-		}
-		_, _ = w.pays.Execute(t.Context(), aop(1000))
-		stop := work(t, w.e)
-		defer stop()
-		time.Sleep(5 * time.Minute)
-		if n := effects.Load(); n > 1 {
-			t.Errorf("%d requests without a key", n)
-		}
-		time.Sleep(time.Hour)
-	})
-}
-
-// J. RetryAfter without bound.
-func TestRegress_RetryAfterOverflow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
-		w := newWorld(t, memstore.New(nil), c, c, nil)
-		w.pay.submit = func(ctx context.Context, c *acall, n int) (aobs, error) {
-			_ = c.Key()
-			return aobs{Fact: settle.NotApplied, Code: "rate", RetryAfter: 1<<63 - 1}, nil
-		}
-		out, err := w.pays.Execute(t.Context(), aop(1000))
-		r := must(t, nil2(w.e.Get(t.Context(), out.ID)), nil)
-		t.Log(out.Record, err, r.Due, r.RetryAt, r.Claimed())
-		if r.Claimed() || !errors.Is(err, settle.ErrWaiting) {
-			t.Errorf("%v: the release was refused by the store; still claimed %v", err, r.Claimed())
-		}
-	})
-}
-
-// K. a lookup that outlasts its deadline races with the merge.
-func TestRegress_LookupStragglerRace(t *testing.T) {
-	c := attackContract(true, settle.Authoritative)
-	c.Deadline = 20 * time.Millisecond
-	w := newWorld(t, memstore.New(nil), c, c, nil)
-	w.pay.submit = noReply
-	done := make(chan struct{})
-	w.pay.lookup = func(ctx context.Context, c *acall, n int) (aobs, error) {
-		<-done
-		return aobs{Fact: settle.NotFound}, nil
-	}
-	_, err := w.pays.Execute(t.Context(), aop(1000))
-	t.Log(err)
-	close(done)
-	_ = w.e.Drain(t.Context())
-}
-
-// L. the reference of the parent in the terms of a wish.
 func TestRegress_WishWhoseTermsNameTheReference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		w.ref.terms = func(op settle.Operation[areq]) settle.Terms {
 			return settle.Terms{Amount: settle.Minor(op.Request.N, "EUR"), Other: map[string]string{"charge": op.Undoes.Ref}}
@@ -440,10 +187,9 @@ func TestRegress_WishWhoseTermsNameTheReference(t *testing.T) {
 	})
 }
 
-// M. same wish, once before and once after the reference is known.
 func TestRegress_SameRefundWithAndWithoutRef(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		out := must(t, nil2(w.pays.Execute(t.Context(), aop(1000))), nil)
 		_, err := w.refs.Compensate(t.Context(), settle.Effect{Operation: out.ID}, "ret-1", areq{N: 400})
@@ -457,10 +203,9 @@ func TestRegress_SameRefundWithAndWithoutRef(t *testing.T) {
 	})
 }
 
-// N. replay of a compensation after a duplicate effect appeared.
 func TestRegress_ReplayOfCompensationAfterDuplicate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		out := must(t, nil2(w.pays.Execute(t.Context(), aop(1000))), nil)
 		first, err := w.refs.Compensate(t.Context(), settle.Effect{Operation: out.ID}, "ret-1", areq{N: 400})
@@ -478,100 +223,9 @@ func TestRegress_ReplayOfCompensationAfterDuplicate(t *testing.T) {
 	})
 }
 
-// O. the approval's end is judged by the process's own clock.
-type aheadClock struct{ d time.Duration }
-
-func (c aheadClock) Now() time.Time { return time.Now().Add(c.d) }
-
-func TestRegress_ApprovalJudgedByOwnClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := nil2(settle.Open(memstore.New(nil), &settle.Options{Clock: aheadClock{time.Hour}}))
-		f := &fakeAd{submit: good("ch_")}
-		x := nil2(settle.New(e, "pay", f.adapter(attackContract(true, settle.NoLookup)), nil))
-		op := aop(1000)
-		op.Approval = &settle.Approval{By: "ada", At: time.Now(), Until: time.Now().Add(30 * time.Minute), Fingerprint: nil2(x.Fingerprint(op))}
-		if _, err := x.Execute(t.Context(), op); err != nil {
-			t.Errorf("the store's clock says that the approval holds: %v", err)
-		}
-	})
-}
-
-// P. Wake, a consequence that is due, and a lookup without answer: a loop without backoff.
-func TestRegress_LookAgainLoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := nil2(settle.Open(memstore.New(nil), nil))
-		var fail atomic.Bool
-		fail.Store(true)
-		f := &fakeAd{}
-		var hooks atomic.Int32
-		x := nil2(settle.New(e, "pay", f.adapter(attackContract(true, settle.Authoritative)), &settle.ExecutorOptions[areq, ares]{
-			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[ares]) error {
-				hooks.Add(1)
-				if fail.Load() {
-					return errors.New("no")
-				}
-				return nil
-			},
-		}))
-		go1, in := make(chan struct{}), make(chan string, 1)
-		f.submit = func(ctx context.Context, c *acall, n int) (aobs, error) {
-			in <- c.ID
-			<-go1
-			return good("ch_")(ctx, c, n)
-		}
-		stopped := make(chan struct{})
-		f.lookup = func(_ context.Context, _ *acall, n int) (aobs, error) {
-			if n > 1000 {
-				select {
-				case <-stopped:
-				default:
-					close(stopped)
-				}
-				time.Sleep(time.Second)
-			}
-			return aobs{}, errors.New("down")
-		}
-		done := make(chan struct{})
-		go func() { defer close(done); _, _ = x.Execute(context.Background(), aop(1)) }()
-		id := <-in
-		_, err := e.Resolve(t.Context(), id, settle.Decision{Actor: "a", Reason: "r", Evidence: "e", Resume: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		close(go1)
-		<-done
-		fail.Store(false)
-		stop := work(t, e)
-		began := time.Now()
-		select {
-		case <-stopped:
-		case <-time.After(10 * time.Minute):
-		}
-		r := must(t, nil2(e.Get(t.Context(), id)), nil)
-		if f.lookups > 100 || r.Consequence != settle.ConsequenceDone {
-			t.Errorf("%d lookups in %v, hook ran %d times, consequence %s, version %d", f.lookups, time.Since(began), hooks.Load(), r.Consequence, r.Version)
-		}
-		stop()
-	})
-}
-
-// Q. the parent comes undone between the commit of the attempt and the request.
-type afterCommit struct {
-	settle.Store
-	f func(c settle.Change)
-}
-
-func (s *afterCommit) Commit(ctx context.Context, c settle.Change) ([]settle.Record, error) {
-	r, err := s.Store.Commit(ctx, c)
-	if err == nil && s.f != nil {
-		s.f(c)
-	}
-	return r, err
-}
-
 func TestRegress_SentAfterParentCameUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		mem := memstore.New(nil)
 		s := &afterCommit{Store: mem}
 		w := newWorld(t, s, c, c, nil)
@@ -592,10 +246,9 @@ func TestRegress_SentAfterParentCameUndone(t *testing.T) {
 	})
 }
 
-// R. a replaced compensation is sent after all when the parent revives.
 func TestRegress_ReplacedWishIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		w.pay.submit = noReply
 		out, _ := w.pays.Execute(t.Context(), aop(1000))
@@ -627,59 +280,9 @@ func TestRegress_ReplacedWishIsSent(t *testing.T) {
 	})
 }
 
-// S. a late decline of attempt 1 while attempt 2 is under way settles as failed.
-func TestRegress_LateDeclineBesideUnderway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
-		w := newWorld(t, memstore.New(nil), c, c, nil)
-		w.pay.submit = func(ctx context.Context, c *acall, n int) (aobs, error) {
-			_ = c.Key()
-			if n == 1 {
-				time.Sleep(10 * time.Minute) // heeds no context; the answer comes late
-				return aobs{Fact: settle.Declined, Code: "insufficient_funds"}, nil
-			}
-			return aobs{Fact: settle.Underway, Ref: "ch_2"}, nil
-		}
-		out, _ := w.pays.Execute(t.Context(), aop(1000))
-		stop := work(t, w.e)
-		defer stop()
-		time.Sleep(9 * time.Minute)
-		t.Log(must(t, nil2(w.e.Get(t.Context(), out.ID)), nil).State)
-		time.Sleep(5 * time.Minute)
-		r := must(t, nil2(w.e.Get(t.Context(), out.ID)), nil)
-		if r.State == settle.StateFailed {
-			t.Errorf("failed while attempt 2 is under way at the provider: %+v", r.Attempts)
-		}
-	})
-}
-
-// T. an observed amount with a huge exponent.
-func TestRegress_HugeExponentObserved(t *testing.T) {
-	c := attackContract(true, settle.NoLookup)
-	w := newWorld(t, memstore.New(nil), c, c, nil)
-	w.pay.submit = func(ctx context.Context, c *acall, n int) (aobs, error) {
-		_ = c.Key()
-		d, _ := decimal.NewFromString("1e3000000")
-		return aobs{Fact: settle.Applied, Ref: "ch_1", Terms: settle.Terms{Amount: settle.Amount{Value: d, Unit: "EUR/minor"}}}, nil
-	}
-	began := time.Now()
-	out, err := w.pays.Execute(t.Context(), aop(1000))
-	if d := time.Since(began); d > time.Second {
-		t.Errorf("took %v: %v", d, err)
-	}
-	r := must(t, nil2(w.e.Get(t.Context(), out.ID)), nil)
-	b, _ := settle.EncodeRecord(r)
-	if len(b) > 1<<16 {
-		t.Errorf("stored form: %d bytes", len(b))
-	}
-	_, err = settle.DecodeRecord(b, nil, nil)
-	t.Log(err, time.Since(began))
-}
-
-// U. reason of a compensation that the worker cancels by itself.
 func TestRegress_WithdrawnReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		out := must(t, nil2(w.pays.Execute(t.Context(), aop(1000))), nil)
 		w.ref.submit = func(_ context.Context, c *acall, _ int) (aobs, error) {
@@ -703,10 +306,9 @@ func TestRegress_WithdrawnReason(t *testing.T) {
 	})
 }
 
-// V. whole-effect compensation of an effect that turns out larger.
 func TestRegress_WholeWishOfLargerEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		w.ref.terms = func(op settle.Operation[areq]) settle.Terms {
 			if op.Request.N == 0 {
@@ -741,10 +343,9 @@ func TestRegress_WholeWishOfLargerEffect(t *testing.T) {
 	})
 }
 
-// W. the reason why a wish of an ambiguous parent ends.
 func TestRegress_AmbiguousWishIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := attackContract(true, settle.NoLookup)
+		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
 		w.pay.submit = func(_ context.Context, c *acall, _ int) (aobs, error) {
 			_ = c.Key()
@@ -778,5 +379,73 @@ func TestRegress_AmbiguousWishIsCanceled(t *testing.T) {
 	})
 }
 
-var _ = strings.Contains
-var _ = providertest.New
+func TestRegress_NamelessRefundedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := regressContract(true, settle.NoLookup)
+		w := newWorld(t, memstore.New(nil), c, c, nil)
+		w.pay.submit = func(_ context.Context, c *acall, _ int) (aobs, error) {
+			_ = c.Key()
+			return aobs{Fact: settle.Applied, Terms: c.Terms}, nil
+		}
+		out := must(t, nil2(w.pays.Execute(t.Context(), aop(1000))), nil)
+		if _, err := w.refs.Compensate(t.Context(), settle.Effect{Operation: out.ID}, "r0", areq{N: 1000}); err != nil {
+			t.Fatal(err)
+		}
+		for _, ref := range []string{"ch_1", "ch_2"} {
+			r, err := settle.MergeEvent(t.Context(), w.e, out.ID, settle.Observation[struct{}]{Fact: settle.Applied, Ref: ref, Terms: settle.Terms{Amount: settle.Minor(1000, "EUR")}})
+			t.Log(r.State, err, r.Alarms())
+		}
+		done := 1
+		for _, ref := range []string{"ch_1", "ch_2"} {
+			if _, err := w.refs.Compensate(t.Context(), settle.Effect{Operation: out.ID, Ref: ref}, "r1", areq{N: 1000}); err == nil {
+				done++
+			}
+		}
+		if done > 2 {
+			p := must(t, nil2(w.e.Get(t.Context(), out.ID)), nil)
+			t.Errorf("two effects exist (the provider named two), %d whole refunds were made: %s %v", done, p.State, p.Alarms())
+		}
+	})
+}
+
+func TestRegress_PostingDependsOnOrder(t *testing.T) {
+	var got []settle.PostingStatus
+	for _, order := range [][]settle.Fact{{settle.Reversed, settle.Declined}, {settle.Declined, settle.Reversed}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := regressContract(true, settle.NoLookup)
+			w := newWorld(t, memstore.New(nil), c, c, nil)
+			out := must(t, nil2(w.pays.Execute(t.Context(), aop(1000))), nil)
+			w.ref.submit = func(_ context.Context, c *acall, _ int) (aobs, error) {
+				_ = c.Key()
+				return aobs{Fact: settle.Underway, Ref: "re_1"}, nil
+			}
+			r, _ := w.refs.Compensate(t.Context(), settle.Effect{Operation: out.ID}, "r0", areq{N: 1000})
+			for _, f := range order {
+				if _, err := settle.MergeEvent(t.Context(), w.e, r.ID, settle.Observation[struct{}]{Fact: f, Ref: "re_1"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := must(t, nil2(w.e.Get(t.Context(), out.ID)), nil)
+			got = append(got, p.Ledger[0].Status)
+		})
+	}
+	if got[0] != got[1] {
+		t.Errorf("the parent's ledger depends on the order of evidence: %v", got)
+	}
+}
+
+func TestRegress_DuplicateRefundNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := regressContract(true, settle.NoLookup)
+		w := newWorld(t, memstore.New(nil), c, c, nil)
+		out := must(t, nil2(w.pays.Execute(t.Context(), aop(1000))), nil)
+		r := must(t, nil2(w.refs.Compensate(t.Context(), settle.Effect{Operation: out.ID}, "r0", areq{N: 500})), nil)
+		if _, err := settle.MergeEvent(t.Context(), w.e, r.ID, settle.Observation[struct{}]{Fact: settle.Applied, Ref: "re_dup", Terms: settle.Terms{Amount: settle.Minor(500, "EUR")}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.refs.Compensate(t.Context(), settle.Effect{Operation: out.ID}, "r1", areq{N: 500})
+		if err == nil {
+			t.Errorf("1000 of 1000 confirmed as refunded (twice 500), and 500 more were sent")
+		}
+	})
+}

@@ -20,13 +20,13 @@ func TestRegress_RegisterTxAfterAutomaticRollback(t *testing.T) {
 	x := aex(t, e, settle.Observation[ares]{Fact: settle.Applied, Ref: "ch_1"}, nil)
 	tx, err := db.BeginTx(t.Context(), nil)
 	must(t, err)
-	_, err = tx.Exec(`INSERT INTO orders VALUES ('o')`)
+	_, err = tx.ExecContext(t.Context(), `INSERT INTO orders VALUES ('o')`)
 	must(t, err)
-	_, serr := tx.Exec(`INSERT OR ROLLBACK INTO seen VALUES ('o')`)
+	_, serr := tx.ExecContext(t.Context(), `INSERT OR ROLLBACK INTO seen VALUES ('o')`)
 	_, rerr := x.RegisterTx(t.Context(), s.In(tx), aop())
 	cerr := tx.Commit()
 	var orders int
-	must(t, db.QueryRow(`SELECT count(*) FROM orders`).Scan(&orders))
+	must(t, db.QueryRowContext(t.Context(), `SELECT count(*) FROM orders`).Scan(&orders))
 	r, ferr := x.Find(t.Context(), settle.Intent{Scope: "s", Subject: "o", Purpose: "p"})
 	t.Log(serr, rerr, cerr, ferr)
 	if ferr == nil && orders == 0 {
@@ -36,8 +36,7 @@ func TestRegress_RegisterTxAfterAutomaticRollback(t *testing.T) {
 
 // A hook that ends the transaction itself.
 func TestRegress_HookRollsBack(t *testing.T) {
-	db, s := openBoth(t, sqlstore.DSN(file(t)), nil)
-	_ = db
+	_, s := openBoth(t, sqlstore.DSN(file(t)), nil)
 	e, err := settle.Open(s, &settle.Options{Lease: time.Second, StoreTimeout: time.Second})
 	must(t, err)
 	runs := 0
@@ -48,7 +47,8 @@ func TestRegress_HookRollsBack(t *testing.T) {
 		},
 	})
 	_, err = x.Execute(t.Context(), aop())
-	for r := range e.List(t.Context(), settle.Query{}) {
+	for r, lerr := range e.List(t.Context(), settle.Query{}) {
+		must(t, lerr)
 		if len(r.References) == 0 {
 			t.Errorf("%v after %d runs of the hook: the confirmation is not recorded: %v", r, runs, err)
 		}

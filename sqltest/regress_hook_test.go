@@ -2,7 +2,6 @@ package sqltest
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -10,8 +9,10 @@ import (
 	"github.com/settle-go/settle/sqlstore"
 )
 
-type areq struct{ N int64 }
-type ares struct{ OK bool }
+type (
+	areq struct{ N int64 }
+	ares struct{ OK bool }
+)
 
 func acontract() settle.Contract {
 	return settle.Contract{
@@ -22,8 +23,10 @@ func acontract() settle.Contract {
 
 func aex(t *testing.T, e *settle.Engine, o settle.Observation[ares], opts *settle.ExecutorOptions[areq, ares]) *settle.Executor[areq, ares] {
 	x, err := settle.New(e, "pay", settle.Adapter[areq, ares]{
-		Promise:   acontract(),
-		TermsFunc: func(op settle.Operation[areq]) settle.Terms { return settle.Terms{Amount: settle.Minor(op.Request.N, "EUR")} },
+		Promise: acontract(),
+		TermsFunc: func(op settle.Operation[areq]) settle.Terms {
+			return settle.Terms{Amount: settle.Minor(op.Request.N, "EUR")}
+		},
 		SubmitFunc: func(_ context.Context, c *settle.Call[areq]) (settle.Observation[ares], error) {
 			_ = c.Key()
 			out := o
@@ -41,7 +44,7 @@ func aop() settle.Operation[areq] {
 	return settle.Operation[areq]{Scope: "s", Subject: "o", Purpose: "p", Request: areq{5}}
 }
 
-// J on SQLite: the row is neither settled, nor due, nor in review.
+// Must not happen: the row is neither settled, nor due, nor in review.
 func TestRegress_RetryAfterOverflowSQLite(t *testing.T) {
 	_, s := openBoth(t, sqlstore.DSN(file(t)), nil)
 	e, err := settle.Open(s, nil)
@@ -75,7 +78,7 @@ func TestRegress_HookAfterAutomaticRollback(t *testing.T) {
 	})
 	out, err := x.Execute(t.Context(), aop())
 	var n int
-	must(t, db.QueryRow(`SELECT count(*) FROM shipped`).Scan(&n))
+	must(t, db.QueryRowContext(t.Context(), `SELECT count(*) FROM shipped`).Scan(&n))
 	var r settle.Record
 	for rec, err := range e.List(t.Context(), settle.Query{}) {
 		must(t, err)
@@ -108,7 +111,7 @@ func TestRegress_HookStatementInterrupted(t *testing.T) {
 	})
 	out, err := x.Execute(t.Context(), aop())
 	var n int
-	must(t, db.QueryRow(`SELECT count(*) FROM shipped`).Scan(&n))
+	must(t, db.QueryRowContext(t.Context(), `SELECT count(*) FROM shipped`).Scan(&n))
 	var r settle.Record
 	for rec, err := range e.List(t.Context(), settle.Query{}) {
 		must(t, err)
@@ -117,5 +120,4 @@ func TestRegress_HookStatementInterrupted(t *testing.T) {
 	if n > 1 || len(r.References) == 0 {
 		t.Errorf("shipped %d times in %d runs; recorded: %v %+v; verdict %v %v", n, runs, r, r.References, out.Record, err)
 	}
-	_ = errors.Is
 }
