@@ -78,7 +78,7 @@ func TestI7_EvidenceMerges(t *testing.T) {
 		func(*Record) {}, func(r *Record) { r.Withdrawn = "x" }, func(r *Record) { r.ReplacedBy = "y" },
 		func(r *Record) { r.Review = &Review{Reason: ReasonWindow} },
 	}
-	for round := range 20_000 {
+	for round := range 8000 {
 		r := operation(try(1, FateOpen), try(2, FateOpen), running(3))
 		if rng.IntN(4) == 0 {
 			r.Attempts = r.Attempts[:rng.IntN(4)]
