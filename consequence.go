@@ -30,6 +30,9 @@ func (e *Engine) consequence(k kind, cur, next *Record, w *Write, ed *edit, hook
 			return k.hook(*next)
 		}
 		next.Consequence, next.Token, w.DueIn = ConsequenceDue, "", 0
+		if ed.fulfil {
+			w.DueIn = jitter(time.Minute) // this process has no hook for it: leave it for one that does
+		}
 		if hookFailed {
 			next.HookTries++
 			w.DueIn = jitter(backoff(next.HookTries))

@@ -138,11 +138,7 @@ func (e *Engine) workClaimed(ctx context.Context, r Record, c *claim) {
 			return &edit{now: c.late(), dueIn: Never, ifToken: c.token, fulfil: true, entry: Entry{Source: SourceWorker, Note: "consequence"}}, nil
 		})
 	}
-	if err != nil {
-		var own *Error
-		if errors.As(err, &own) && !errors.Is(err, ErrStore) {
-			return
-		}
+	if err != nil && !errors.Is(err, ErrClaimLost) { // which was noticed already
 		e.obs.Notice(ctx, Notice{Event: EventStoreError, Kind: r.Kind, Operation: r.ID, Code: "work"})
 	}
 }
