@@ -22,66 +22,73 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 	if len(c.Kinds) == 0 || c.Limit <= 0 {
 		return nil, nil
 	}
-	kindArgs := make([]any, len(c.Kinds))
-	for i, k := range c.Kinds {
-		kindArgs[i] = bytesOf(k)
+	v := &values{kinds: c.Kinds, token: c.Token, limit: c.Limit, dueIn: c.Lease.Microseconds(), wait: s.lockWait()}
+	step := s.claimByRow
+	text := s.d.due
+	if s.d.claimDue != "" {
+		step, text = s.claimAtOnce, s.d.claimDue
 	}
-	anyDue, due := kinds(s.d.anyDue, len(kindArgs)), kinds(s.d.due, len(kindArgs))
-	for _, text := range []string{anyDue, due} {
-		if err := s.prepare(ctx, text); err != nil {
+	if s.d.anyDue != "" {
+		// A sweep that finds nothing takes no lock.
+		q, err := s.with(ctx, s.d.anyDue, len(c.Kinds))
+		if err != nil {
 			return nil, err
 		}
-	}
-	// A sweep that finds nothing takes no lock.
-	var open bool
-	err := s.reading(ctx, "claim", func() (err error) {
-		open, err = runner{s: s}.exists(ctx, anyDue, append([]any{micros()}, kindArgs...)...)
-		return err
-	})
-	if err != nil {
-		return nil, failed("claim", err)
-	}
-	if !open {
-		return nil, nil
-	}
-	for range restarts {
-		var out []settle.Record
-		out, err = s.claim(ctx, c, due, kindArgs)
-		if !errors.Is(err, errRestart) {
-			return out, err
+		v.now = micros()
+		var open bool
+		err = s.reading(ctx, "claim", func() (err error) {
+			open, err = runner{s: s}.exists(ctx, q, v.list(q.params))
+			return err
+		})
+		if err != nil {
+			return nil, failed("claim", err)
+		}
+		if !open {
+			return nil, nil
 		}
 	}
-	return nil, failed("claim", err)
+	q, err := s.with(ctx, text, len(c.Kinds)) //nolint:sqlclosecheck // it is kept
+	if err != nil {
+		return nil, err
+	}
+	return s.restarting(ctx, "claim", func() ([]settle.Record, error) { return step(ctx, q, v) })
 }
 
-func (s *Store) claim(ctx context.Context, c settle.Claim, due string, kindArgs []any) ([]settle.Record, error) {
-	quiet := context.WithoutCancel(ctx)
-	t, err := s.begin(ctx, "claim", func(ctx context.Context, q runner) error {
-		_, err := q.exec(ctx, s.d.lock)
-		return err
-	}, nil)
+// claimByRow reads what is due, locked, and claims each.
+func (s *Store) claimByRow(ctx context.Context, q *query, v *values) ([]settle.Record, error) {
+	quiet := s.quiet(ctx)
+	t, err := s.begin(ctx, "claim", nil)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	now := micros()
-	end := now + c.Lease.Microseconds()
-	args := append(append([]any{now}, kindArgs...), c.Limit)
-	got, bad, err := records(quiet, t.runner, due, args)
+	v.at(micros(), never)
+	got, bad, err := s.records(quiet, t.runner, q, v.list(q.params))
 	if err != nil {
 		return nil, s.unsent("claim", err)
 	}
 	out := make([]settle.Record, 0, len(got))
+	take := func(id string, version, now int64) (end int64, err error) {
+		end = now + v.dueIn.(int64)
+		w := values{id: id, token: v.token, due: end, was: version}
+		_, err = t.exec(quiet, &s.q.claimRow, w.list(s.q.claimRow.params)...)
+		return end, err
+	}
 	for _, f := range got {
-		if _, err := t.exec(quiet, s.d.claim, bytesOf(c.Token), end, f.Version+1, f.n, f.Version); err != nil {
+		now := v.now
+		if s.d.serverClock {
+			now = f.AsOf.UnixMicro()
+		}
+		end, err := take(f.id, f.Version, now)
+		if err != nil {
 			return nil, s.unsent("claim", err)
 		}
 		f.Version++
-		f.Token, f.Due, f.AsOf = c.Token, instant(end), instant(now)
+		f.Token, f.Due, f.AsOf = v.token, instant(end), instant(now)
 		out = append(out, f.Record)
 	}
 	for _, b := range bad {
-		if _, err := t.exec(quiet, s.d.claim, bytesOf(c.Token), end, b.version+1, b.n, b.version); err != nil {
+		if _, err := take(b.id, b.version, micros()); err != nil {
 			return nil, s.unsent("claim", err)
 		}
 	}
@@ -90,11 +97,12 @@ func (s *Store) claim(ctx context.Context, c settle.Claim, due string, kindArgs 
 	}
 	if err := t.commit(); err != nil {
 		// Whoever's token is stored has the claim (I15, IC-03).
-		was, lookErr := s.readBack(ctx, func(ctx context.Context, q runner) (bool, error) {
+		was, lookErr := s.readBack(quiet, func(ctx context.Context, q runner) (bool, error) {
 			if len(got) == 0 {
 				return true, nil
 			}
-			return q.exists(ctx, s.d.claimed, got[0].n, got[0].Version+1, bytesOf(c.Token))
+			v := values{id: got[0].id, token: v.token}
+			return q.exists(ctx, &s.q.claimed, v.list(s.q.claimed.params))
 		})
 		switch {
 		case lookErr != nil:
@@ -104,6 +112,43 @@ func (s *Store) claim(ctx context.Context, c settle.Claim, due string, kindArgs 
 		case !was:
 			return nil, failed("claim", err)
 		}
+	}
+	if len(out) == 0 && len(bad) > 0 {
+		return nil, bad[0].err
+	}
+	return out, nil
+}
+
+// claimAtOnce is one statement. On a connection of its own, so that database/sql does not
+// repeat it: the second run would not know what the first one claimed. If its answer is lost,
+// the token finds that (I15, IC-03).
+func (s *Store) claimAtOnce(ctx context.Context, q *query, v *values) ([]settle.Record, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, s.unsent("claim", err)
+	}
+	defer conn.Close()
+	var got []found
+	var bad []unreadable
+	rows, err := conn.QueryContext(ctx, q.text, v.list(q.params)...) //nolint:sqlclosecheck // drain closes it
+	if err == nil {
+		got, bad, err = s.drain(rows)
+	}
+	if err != nil {
+		cause := err
+		if _, err := s.readBack(ctx, func(ctx context.Context, r runner) (_ bool, err error) {
+			got, bad, err = s.records(ctx, r, &s.q.claimed, v.list(s.q.claimed.params))
+			return false, err
+		}); err != nil {
+			return nil, failed("outcome of a claim unknown", errors.Join(cause, err))
+		}
+		if len(got)+len(bad) == 0 {
+			return nil, s.unsent("claim", cause)
+		}
+	}
+	out := make([]settle.Record, len(got))
+	for i := range got {
+		out[i] = got[i].Record
 	}
 	if len(out) == 0 && len(bad) > 0 {
 		return nil, bad[0].err
@@ -121,44 +166,56 @@ func (s *Store) Renew(ctx context.Context, id, token string, lease time.Duration
 	case lease <= 0:
 		return invalid("a renewal without lease")
 	}
-	var err error
-	for range restarts {
-		if err = s.renew(ctx, id, token, lease); !errors.Is(err, errRestart) {
-			return err
-		}
+	v := &values{id: id, token: token, ifToken: token, dueIn: lease.Microseconds(), wait: s.lockWait()}
+	step := s.renewLocked
+	if !s.d.local {
+		step = s.renewAtOnce
 	}
-	return failed("renew", err)
+	_, err := s.restarting(ctx, "renew", func() ([]settle.Record, error) { return nil, step(ctx, v) })
+	return err
 }
 
-func (s *Store) renew(ctx context.Context, id, token string, lease time.Duration) error {
-	quiet := context.WithoutCancel(ctx)
-	var o *row
-	t, err := s.begin(ctx, "renew", func(ctx context.Context, q runner) (err error) {
-		o, err = loadRow(ctx, q, s.d.lockRow, id)
-		return err
-	}, nil)
+// renewAtOnce is one statement, which does no harm when it is repeated; so an error says
+// only that the holder does not know for how long it may go on.
+func (s *Store) renewAtOnce(ctx context.Context, v *values) error {
+	st, err := s.effect(ctx, runner{s: s}, &s.q.renew, v)
+	switch {
+	case err != nil && s.class(err) == busy:
+		return locked("renew", s.opts.LockWait, err)
+	case err != nil && ctx.Err() != nil:
+		return ended(ctx, "renew")
+	case err != nil:
+		return s.unsent("renew", err)
+	case !st.hit:
+		return settle.ErrClaimLost
+	}
+	return nil
+}
+
+func (s *Store) renewLocked(ctx context.Context, v *values) error {
+	quiet := s.quiet(ctx)
+	t, err := s.begin(ctx, "renew", nil)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	now := micros()
-	if o == nil || o.token != token || !o.due.Valid || o.due.Int64 <= now {
-		return settle.ErrClaimLost
-	}
-	end := now + lease.Microseconds()
-	if _, err := t.exec(quiet, s.d.renew, end, o.n); err != nil {
+	v.at(micros(), never)
+	st, err := s.effect(quiet, t.runner, &s.q.renew, v)
+	switch {
+	case err != nil:
 		return s.unsent("renew", err)
-	}
-	if ctx.Err() != nil {
+	case !st.hit:
+		return settle.ErrClaimLost
+	case ctx.Err() != nil:
 		return ended(ctx, "renew")
 	}
 	if err := t.commit(); err != nil {
-		was, lookErr := s.readBack(ctx, func(ctx context.Context, q runner) (was bool, err error) {
-			_, err = q.one(ctx, s.d.lease, []any{bytesOf(id)}, func(rows *sql.Rows) error {
-				var have string
-				var due sql.NullInt64
-				err := rows.Scan(&have, &due)
-				was = have == token && due.Valid && due.Int64 == end
+		was, lookErr := s.readBack(quiet, func(ctx context.Context, q runner) (was bool, err error) {
+			_, err = q.one(ctx, &s.q.row, []any{bytesOf(v.id)}, func(rows *sql.Rows) error {
+				var o row
+				var body sql.RawBytes
+				err := rows.Scan(&o.version, &o.token, &o.due, &o.created, &body)
+				was = o.token == v.token && o.due == st.due
 				return err
 			})
 			return was, err

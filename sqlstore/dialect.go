@@ -7,60 +7,88 @@ import (
 )
 
 // Dialect is everything that differs between databases: each statement written
-// out, and what errors mean. It is a value; get one from SQLite.
+// out, and what errors mean. It is a value; get one from SQLite, PostgreSQL or MySQL.
 type Dialect struct {
 	name string
 	dir  string // of the migrations
+	mark mark
 
-	// Statements. Names and tokens are bound as bytes, instants as microseconds.
-	lock       string // first statement of a writing transaction: takes the write lock, changes nothing
-	lockRow    string // the same, returning the columns of row for one id
-	row        string // the columns of row for one id, in a transaction that has the lock
-	taken      string // whether an id, key, intent or hold has an owner
-	insert     string
-	update     string // what changes with every write, by n
-	update2    string // the same with the entry of version 2
-	rename     string // the names too, by n
-	addRef     string
-	dropRef    string
-	addEntry   string
-	getBy      map[string]string // by index name: the columns of a record
-	created    string            // the write id of one operation's creation
-	writeID2   string            // the same of version 2
-	writeID    string            // the write id of one operation's entry after it
-	anyDue     string            // with {kinds}: whether a row is due
-	due        string            // with {kinds}: n and the columns of a record, earliest first
-	claim      string
-	renew      string
-	lease      string // token and due of one id
-	claimed    string // version by n and token, to read a claim back
-	list       string // up to and including WHERE
-	history    string
-	savepoint  string
-	rollbackTo string
-	release    string
+	// Statements, with named parameters. Names and tokens are bound as bytes, instants as
+	// microseconds. A record is version, token, due, created_at, updated_at, body, request,
+	// result, and the database's time where serverClock is set.
+
+	// lock is the first statement of a writing transaction on a database with one write
+	// lock: it takes the lock and changes nothing.
+	lock string
+	// insert writes nothing, or says duplicate, if a name has an owner.
+	insert string
+	// update is guarded by all that it takes for granted: version, token and lease, unchanged names
+	// and references, or a first one. Where it matches nothing the row is read to learn why.
+	// It keeps the entry of version 2 and, where whole is set, of later ones.
+	update  string
+	rewrite string // everything, by id; the row has been read
+	row     string // version, token, due, created_at, body, of one id, locked (and the time)
+	addRef  string
+	addOnce string // addRef unless it is there
+	dropRef string
+	// addEntry is for versions above 2.
+	addEntry string
+
+	getBy    map[string]string // by index name: a record
+	taken    string            // whether an id, key, intent or hold has an owner; "" if asking does not pay
+	writeID1 string            // the write id of one operation's creation
+	writeID2 string            // the same of version 2
+	writeID  string            // and of version {after}
+	anyDue   string            // whether a row is due; "" if claiming finds out as cheaply
+	due      string            // id and a record, earliest first
+	claimRow string            // claims one of them
+	claimDue string            // instead of both: claims, and returns id and a record each
+	claimed  string            // the ids that have a token
+	renew    string
+	list     string // id and a record, up to and including WHERE
+	overdue  string // a condition: due before {due}, or for longer than {due_in}
+	history  string
+
+	savepoint, rollbackTo, release string
 
 	hasSchema string // counts the table settle_schema
 	version   string
 
-	// local: reads cost no round trip.
+	// local: reads cost no round trip, and one process's writes wait for each other anyway.
 	local bool
-	// prepare: statements may be prepared once. Off where a proxy may hand out
-	// another session for every transaction (IC-37).
-	prepare bool
+	// serverClock: the time is the database's and comes back with each statement;
+	// otherwise it is the host's, and given to it.
+	serverClock bool
+	answer      answer
+	// whole: update keeps every entry and the first reference, so that it is all there is to do.
+	whole bool
+	// triggers: an update of a row adds the first reference by itself.
+	triggers bool
 	// classify says what an error means.
 	classify func(err error, code func(error) (int, bool)) class
 	// check is run by New on one connection.
 	check func(ctx context.Context, db *sql.DB, conn *sql.Conn, opts *Options) error
-	// ready makes a connection fit for durable writes, before a transaction.
+	// ready makes a connection fit for durable writes, before a transaction; nil if each statement does.
 	ready func(ctx context.Context, conn *sql.Conn) error
-	// durable reports whether the connection of a running transaction is fit.
+	// fit reports whether every new connection of db is.
+	fit func(ctx context.Context, db *sql.DB) bool
+	// durable reports whether the connection of a running transaction is fit; nil as above.
 	durable func(ctx context.Context, tx *sql.Tx) error
-	// within refuses a transaction of the application that the database has ended by itself.
+	// within refuses a transaction of the application that the database has ended by itself; nil
+	// where its own statements say so.
 	within func(ctx context.Context, tx *sql.Tx) error
-	// migrate runs apply under a lock that one process can have.
-	migrate func(ctx context.Context, conn *sql.Conn, wait time.Duration, apply func(ctx context.Context) error) error
+	// migrate runs apply for each migration that is missing, under a lock that one process can have.
+	migrate func(ctx context.Context, conn *sql.Conn, d *Dialect, wait time.Duration) error
 }
+
+// answer is how a writing statement says that it had an effect, and when.
+type answer int
+
+const (
+	answerCount answer = iota // by the rows it changed
+	answerRow                 // by a row: updated_at and due
+	answerStamp               // by LAST_INSERT_ID: updated_at
+)
 
 // class says what an error means for the step that got it.
 type class int
@@ -69,7 +97,7 @@ const (
 	other     class = iota // nothing is known
 	busy                   // somebody else has the lock: the statement did nothing, wait
 	stale                  // the transaction must start again from its first statement
-	duplicate              // a unique name is taken
+	duplicate              // a unique name is taken: the statement did nothing
 )
 
 // String names the dialect.

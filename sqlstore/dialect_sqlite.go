@@ -12,8 +12,12 @@ import (
 	"github.com/settle-go/settle"
 )
 
-// The columns of a record, in the order in which scanRecord reads them.
-const sqliteRecord = `o.version, o.token, o.due, o.body, o.request, o.result`
+// The columns of a record, in the order in which scan reads them.
+const sqliteRecord = `o.version, o.token, o.due, o.created_at, o.updated_at, o.body, o.request, o.result`
+
+// What a commit by one statement takes for granted: that it begins in time. SQLite
+// reads this clock when it has the write lock.
+const sqliteInTime = `CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) < {late}`
 
 // SQLite is the dialect for SQLite 3.35 and later in a file in WAL mode.
 //
@@ -30,7 +34,8 @@ const sqliteRecord = `o.version, o.token, o.due, o.body, o.request, o.result`
 // Nothing depends on the DSN but the journal mode, which is kept in the file.
 // Every writing transaction takes the write lock with its first statement, so
 // it never fails by upgrading a read (IC-33), and waits up to
-// Options.LockWait. PRAGMA synchronous belongs to a connection: the store sets
+// Options.LockWait; a change of one record without a hook is one statement outside of a
+// transaction where every new connection of the pool is durable. PRAGMA synchronous belongs to a connection: the store sets
 // it to FULL on each connection of the pool before the first transaction that
 // it starts there. See DSN for settings that do the application's own
 // transactions good.
@@ -39,55 +44,70 @@ func SQLite() Dialect {
 		name: "sqlite",
 		dir:  "schema/sqlite",
 
+		mark: mark{prefix: "?"},
+
 		// An UPDATE that matches no row takes the write lock like any other, waits
 		// for it as the driver was told, and leaves no page to write.
 		lock: `UPDATE settle_schema SET version = version WHERE 0`,
-		lockRow: `UPDATE settle_operation SET version = version WHERE id = ?
-			RETURNING n, version, token, due, body`,
-		row: `SELECT n, version, token, due, body FROM settle_operation WHERE id = ?`,
-		taken: `SELECT 1 WHERE EXISTS (SELECT 1 FROM settle_operation WHERE id = ?)
-			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND key = ? AND key <> x'' AND retired = x'')
-			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND kind = ? AND subject = ? AND purpose = ? AND retired = x'')
-			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = ? AND hold = ?)`,
-		insert: `INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, state, version, token, due,
+		insert: `INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, version, token, due,
 			created_at, updated_at, body, request, result, write_id, entry)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		update: `UPDATE settle_operation SET state = ?, version = ?, token = ?, due = ?, updated_at = ?, body = ?, request = ?, result = ?
-			WHERE n = ?`,
-		update2: `UPDATE settle_operation SET state = ?, version = ?, token = ?, due = ?, updated_at = ?, body = ?, request = ?, result = ?,
-			write_id_2 = ?, at_2 = ?, entry_2 = ? WHERE n = ?`,
-		rename: `UPDATE settle_operation SET scope = ?, kind = ?, key = ?, subject = ?, purpose = ?, retired = ?, hold = ? WHERE n = ?`,
-		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) VALUES (?, ?, ?, ?)`,
+			SELECT {id}, {scope}, {kind}, {key}, {subject}, {purpose}, {retired}, {hold}, {account}, {ref}, {refs}, {state}, 1, {token}, {due},
+			{now}, {now}, {body}, {request}, {result}, {write}, {entry}
+			WHERE ` + sqliteInTime,
+		update: `UPDATE settle_operation SET account = {account}, ref = {ref}, refs = {refs}, state = {state}, version = {version}, token = {token},
+			due = {due}, updated_at = {now}, body = {body}, request = {request}, result = {result},
+			write_id_2 = CASE version WHEN 1 THEN {write} ELSE write_id_2 END, at_2 = CASE version WHEN 1 THEN {now} ELSE at_2 END,
+			entry_2 = CASE version WHEN 1 THEN {entry} ELSE entry_2 END
+			WHERE id = {id} AND version = {was} AND ({if_token} = x'' OR token = {if_token} AND due > {now})
+			AND created_at = {created} AND scope = {scope} AND kind = {kind} AND key = {key} AND subject = {subject} AND purpose = {purpose}
+			AND retired = {retired} AND hold IS {hold} AND (refs = x'' OR refs = {refs}) AND ` + sqliteInTime,
+		rewrite: `UPDATE settle_operation SET scope = {scope}, kind = {kind}, key = {key}, subject = {subject}, purpose = {purpose},
+			retired = {retired}, hold = {hold}, account = {account}, ref = {ref}, refs = {refs}, state = {state}, version = {version},
+			token = {token}, due = {due}, updated_at = {now}, body = {body}, request = {request}, result = {result},
+			write_id_2 = CASE version WHEN 1 THEN {write} ELSE write_id_2 END, at_2 = CASE version WHEN 1 THEN {now} ELSE at_2 END,
+			entry_2 = CASE version WHEN 1 THEN {entry} ELSE entry_2 END
+			WHERE id = {id} AND version = {was}`,
+		row:    `SELECT version, token, due, created_at, body FROM settle_operation WHERE id = {id}`,
+		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) SELECT {account}, {kind}, {ref}, n FROM settle_operation WHERE id = {id}`,
 		// The owner is named: a reference that went to another row meanwhile stays there.
-		dropRef:  `DELETE FROM settle_reference WHERE account = ? AND kind = ? AND ref = ? AND operation = ?`,
-		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES (?, ?, ?, ?, ?)`,
+		dropRef: `DELETE FROM settle_reference WHERE account = {account} AND kind = {kind} AND ref = {ref}
+			AND operation = (SELECT n FROM settle_operation WHERE id = {id})`,
+		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry)
+			SELECT n, {version}, {write}, {now}, {entry} FROM settle_operation WHERE id = {id}`,
 		getBy: map[string]string{
-			"id":  `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE id = ?`,
-			"key": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = ? AND kind = ? AND key = ? AND key <> x'' AND retired = x''`,
+			"id": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE id = {id}`,
+			"key": `SELECT ` + sqliteRecord + ` FROM settle_operation o
+				WHERE scope = {name0} AND kind = {name1} AND key = {name2} AND key <> x'' AND retired = x''`,
 			"intent": `SELECT ` + sqliteRecord + ` FROM settle_operation o
-				WHERE scope = ? AND kind = ? AND subject = ? AND purpose = ? AND retired = x''`,
-			"hold": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = ? AND hold = ?`,
+				WHERE scope = {name0} AND kind = {name1} AND subject = {name2} AND purpose = {name3} AND retired = x''`,
+			"hold": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE scope = {name0} AND hold = {name1}`,
 			"ref": `SELECT ` + sqliteRecord + ` FROM settle_reference r JOIN settle_operation o ON o.n = r.operation
-				WHERE r.account = ? AND r.kind = ? AND r.ref = ?`,
+				WHERE r.account = {name0} AND r.kind = {name1} AND r.ref = {name2}`,
 		},
-		created:  `SELECT write_id FROM settle_operation WHERE id = ?`,
-		writeID2: `SELECT write_id_2 FROM settle_operation WHERE id = ? AND write_id_2 IS NOT NULL`,
-		writeID:  `SELECT h.write_id FROM settle_operation o JOIN settle_history h ON h.operation = o.n WHERE o.id = ? AND h.seq = ?`,
-		anyDue:   `SELECT 1 FROM settle_operation WHERE due <= ? AND kind IN ({kinds}) LIMIT 1`,
-		due: `SELECT o.n, o.id, ` + sqliteRecord + ` FROM settle_operation o
-			WHERE o.due <= ? AND o.kind IN ({kinds}) ORDER BY o.due, o.n LIMIT ?`,
+		taken: `SELECT 1 WHERE EXISTS (SELECT 1 FROM settle_operation WHERE id = {id})
+			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = {scope} AND kind = {kind} AND key = {key} AND key <> x'' AND retired = x'')
+			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = {scope} AND kind = {kind} AND subject = {subject} AND purpose = {purpose}
+				AND retired = x'')
+			OR EXISTS (SELECT 1 FROM settle_operation WHERE scope = {scope} AND hold = {hold})`,
+		writeID1: `SELECT write_id FROM settle_operation WHERE id = {id}`,
+		writeID2: `SELECT write_id_2 FROM settle_operation WHERE id = {id} AND write_id_2 IS NOT NULL`,
+		writeID: `SELECT h.write_id FROM settle_operation o JOIN settle_history h ON h.operation = o.n
+			WHERE o.id = {id} AND h.seq = {after}`,
+		anyDue: `SELECT 1 FROM settle_operation WHERE due <= {now} AND kind IN ({kinds}) LIMIT 1`,
+		due: `SELECT o.id, ` + sqliteRecord + ` FROM settle_operation o
+			WHERE o.due <= {now} AND o.kind IN ({kinds}) ORDER BY o.due, o.n LIMIT {limit}`,
 		// The old version makes the statement harmless when database/sql repeats it (IC-03).
-		claim:   `UPDATE settle_operation SET token = ?, due = ?, version = ? WHERE n = ? AND version = ?`,
-		renew:   `UPDATE settle_operation SET due = ? WHERE n = ?`,
-		lease:   `SELECT token, due FROM settle_operation WHERE id = ?`,
-		claimed: `SELECT 1 FROM settle_operation WHERE n = ? AND version = ? AND token = ?`,
-		list:    `SELECT o.n, o.id, ` + sqliteRecord + ` FROM settle_operation o WHERE `,
-		history: `SELECT 1, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = ?1 AND ?2 < 1
+		claimRow: `UPDATE settle_operation SET token = {token}, due = {due}, version = {version} WHERE id = {id} AND version = {was}`,
+		claimed:  `SELECT 1 FROM settle_operation WHERE id = {id} AND token = {token}`,
+		renew:    `UPDATE settle_operation SET due = {due} WHERE id = {id} AND token = {if_token} AND due > {now}`,
+		list:     `SELECT o.id, ` + sqliteRecord + ` FROM settle_operation o WHERE `,
+		overdue:  `o.n IN (SELECT n FROM settle_operation WHERE due < {x})`,
+		history: `SELECT 1, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after} < 1
 			UNION ALL SELECT 2, o.write_id_2, o.at_2, o.entry_2 FROM settle_operation o
-			WHERE o.id = ?1 AND ?2 < 2 AND o.write_id_2 IS NOT NULL
+			WHERE o.id = {id} AND {after} < 2 AND o.write_id_2 IS NOT NULL
 			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry
-			FROM settle_operation o JOIN settle_history h ON h.operation = o.n WHERE o.id = ?1 AND h.seq > ?2
-			ORDER BY 1 LIMIT ?3`,
+			FROM settle_operation o JOIN settle_history h ON h.operation = o.n WHERE o.id = {id} AND h.seq > {after}
+			ORDER BY 1 LIMIT {limit}`,
 		savepoint:  `SAVEPOINT settle`,
 		rollbackTo: `ROLLBACK TO settle`,
 		release:    `RELEASE settle`,
@@ -96,10 +116,11 @@ func SQLite() Dialect {
 		version:   `SELECT version FROM settle_schema`,
 
 		local:    true,
-		prepare:  true,
+		triggers: true,
 		classify: sqliteClass,
 		check:    sqliteCheck,
 		ready:    sqliteReady,
+		fit:      sqliteFit,
 		durable:  sqliteDurable,
 		within:   sqliteWithin,
 		migrate:  sqliteMigrate,
@@ -219,6 +240,30 @@ func sqliteReady(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
+// sqliteFit looks at a connection that nobody has used: it takes what the pool has until
+// the pool opens another.
+func sqliteFit(ctx context.Context, db *sql.DB) bool {
+	if db.Stats().MaxOpenConnections > 0 {
+		return false // taking several may be more than there are
+	}
+	for range 10 {
+		before := db.Stats().OpenConnections
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		var level int
+		if err := conn.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&level); err != nil || level < 2 {
+			return false
+		}
+		if db.Stats().OpenConnections > before {
+			return true
+		}
+	}
+	return false
+}
+
 func sqliteDurable(ctx context.Context, tx *sql.Tx) error {
 	var level int
 	if err := tx.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&level); err != nil {
@@ -232,7 +277,7 @@ func sqliteDurable(ctx context.Context, tx *sql.Tx) error {
 
 // sqliteMigrate first turns the file to WAL, which is kept in the file and
 // cannot be done inside a transaction.
-func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, apply func(ctx context.Context) error) error {
+func sqliteMigrate(ctx context.Context, conn *sql.Conn, d *Dialect, wait time.Duration) error {
 	until := time.Now().Add(wait)
 	retry := func(try func() error) error {
 		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -266,7 +311,7 @@ func sqliteMigrate(ctx context.Context, conn *sql.Conn, wait time.Duration, appl
 		return err
 	}
 	quiet := context.WithoutCancel(ctx)
-	if err := apply(quiet); err != nil {
+	if err := d.upgrade(quiet, conn); err != nil {
 		if _, undo := conn.ExecContext(quiet, `ROLLBACK`); undo != nil {
 			drop(conn)
 		}

@@ -6,12 +6,14 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/settle-go/settle"
 )
 
-// errorCode finds SQLite's result code in errors of drivers that tell it.
+// errorCode finds the database's code in errors of drivers that tell it: by a method Code, or
+// by a field Number, as that of go-sql-driver/mysql.
 func errorCode(err error) (int, bool) {
 	var e interface {
 		error
@@ -19,6 +21,19 @@ func errorCode(err error) (int, bool) {
 	}
 	if errors.As(err, &e) {
 		return e.Code(), true
+	}
+	return serverNumber(err)
+}
+
+func serverNumber(err error) (int, bool) {
+	for ; err != nil; err = errors.Unwrap(err) {
+		v := reflect.Indirect(reflect.ValueOf(err))
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		if n := v.FieldByName("Number"); n.IsValid() && n.CanUint() {
+			return int(n.Uint()), true
+		}
 	}
 	return 0, false
 }
@@ -53,9 +68,15 @@ func (e *stepError) Unwrap() error { return e.err }
 func (e *stepError) Explain() string {
 	text := "sqlstore: " + e.doing
 	code, ok := errorCode(e.err)
+	state := sqlState(e.err)
+	number, numbered := serverNumber(e.err)
 	switch what := sqliteCodes[code&0xff]; {
 	case errors.Is(e.err, errEnded), errors.Is(e.err, settle.ErrCorrupt), errors.Is(e.err, context.Canceled), errors.Is(e.err, context.DeadlineExceeded):
 		return e.Error()
+	case state != "":
+		return text + ": SQLSTATE " + state
+	case numbered:
+		return fmt.Sprintf("%s: server error %d", text, number)
 	case ok && what != "":
 		return text + ": " + what
 	case ok:

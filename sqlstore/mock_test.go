@@ -35,9 +35,7 @@ func mocked(t *testing.T) (*Store, sqlmock.Sqlmock) {
 	keep, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = keep.Close() })
-	d := SQLite()
-	d.prepare = false
-	return newStore(db, d, &Options{LockWait: 500 * time.Millisecond, AcceptUnsafe: true}), mock
+	return newStore(db, SQLite(), &Options{LockWait: 500 * time.Millisecond, AcceptUnsafe: true, Unprepared: true}), mock
 }
 
 func change() settle.Change {
@@ -247,8 +245,8 @@ func TestMockClaim(t *testing.T) {
 	body, err := settle.EncodeRecord(settle.Record{ID: "op-1", Kind: "k"})
 	require.NoError(t, err)
 	due := func() *sqlmock.Rows {
-		return sqlmock.NewRows([]string{"n", "id", "version", "token", "due", "body", "request", "result"}).
-			AddRow(7, []byte("op-1"), 4, []byte(""), 1, body, nil, nil)
+		return sqlmock.NewRows([]string{"id", "version", "token", "due", "created_at", "updated_at", "body", "request", "result"}).
+			AddRow([]byte("op-1"), 4, []byte(""), 1, 1, 1, body, nil, nil)
 	}
 	for name, stored := range map[string]bool{"claimed": true, "not claimed": false} {
 		t.Run(name, func(t *testing.T) {
@@ -256,16 +254,16 @@ func TestMockClaim(t *testing.T) {
 			mock.ExpectQuery("SELECT 1 FROM settle_operation").WillReturnRows(sqlmock.NewRows([]string{"1"}).AddRow(1))
 			mock.ExpectBegin()
 			mock.ExpectExec("UPDATE settle_schema").WillReturnResult(sqlmock.NewResult(0, 0))
-			mock.ExpectQuery("SELECT o.n, o.id").WillReturnRows(due())
+			mock.ExpectQuery("SELECT o.id").WillReturnRows(due())
 			mock.ExpectExec("UPDATE settle_operation SET token").
-				WithArgs([]byte("mine"), sqlmock.AnyArg(), int64(5), int64(7), int64(4)).
+				WithArgs([]byte("mine"), sqlmock.AnyArg(), int64(5), []byte("op-1"), int64(4)).
 				WillReturnResult(sqlmock.NewResult(0, 0)) // the count decides nothing
 			mock.ExpectCommit().WillReturnError(errIO)
 			rows := sqlmock.NewRows([]string{"1"})
 			if stored {
 				rows.AddRow(1)
 			}
-			mock.ExpectQuery("SELECT 1 FROM settle_operation WHERE n").WithArgs(int64(7), int64(5), []byte("mine")).WillReturnRows(rows)
+			mock.ExpectQuery("SELECT 1 FROM settle_operation WHERE id").WithArgs([]byte("op-1"), []byte("mine")).WillReturnRows(rows)
 			out, err := s.Claim(t.Context(), settle.Claim{Kinds: []string{"k"}, Token: "mine", Lease: time.Minute, Limit: 1})
 			require.NoError(t, mock.ExpectationsWereMet())
 			if !stored {

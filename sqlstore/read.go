@@ -6,7 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,11 +26,11 @@ func (s *Store) Get(ctx context.Context, by settle.Index) (settle.Record, error)
 	return r, err
 }
 
-// point is the context for a read of one row. To make it end with ctx costs
+// point is the context for a read of one row in a file. To make it end with ctx costs
 // more than the read takes, so it does only where it can wait: for a connection
 // of a pool that has a limit.
 func (s *Store) point(ctx context.Context) context.Context {
-	if ctx.Done() == nil || ctx.Err() != nil || s.db.Stats().MaxOpenConnections > 0 {
+	if !s.d.local || ctx.Done() == nil || ctx.Err() != nil || s.db.Stats().MaxOpenConnections > 0 {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
@@ -61,12 +61,13 @@ func (s *Store) reading(ctx context.Context, doing string, read func() error) er
 }
 
 func (s *Store) get(ctx context.Context, q runner, by settle.Index) (r settle.Record, err error) {
-	text, ok := s.d.getBy[string(by.Name)]
+	text, ok := s.q.getBy[by.Name]
 	if !ok {
 		return r, invalid("unknown index")
 	}
-	found, err := q.one(ctx, text, nameArgs(by), func(rows *sql.Rows) (err error) {
-		r, err = scanRecord(rows)
+	v := values{id: by.Parts[0], names: by.Parts}
+	found, err := q.one(ctx, text, v.list(text.params), func(rows *sql.Rows) (err error) {
+		r, err = s.scan(rows)
 		return err
 	})
 	if err != nil {
@@ -75,26 +76,10 @@ func (s *Store) get(ctx context.Context, q runner, by settle.Index) (r settle.Re
 	if !found {
 		return r, settle.ErrNotFound
 	}
-	r.AsOf = instant(micros())
+	if !s.d.serverClock {
+		r.AsOf = instant(micros())
+	}
 	return r, nil
-}
-
-func nameArgs(by settle.Index) []any {
-	n := 1
-	switch by.Name {
-	case settle.IndexID:
-	case settle.IndexHold:
-		n = 2
-	case settle.IndexKey, settle.IndexRef:
-		n = 3
-	case settle.IndexIntent:
-		n = 4
-	}
-	args := make([]any, n)
-	for i := range args {
-		args[i] = bytesOf(by.Parts[i])
-	}
-	return args
 }
 
 // blob tells an empty value from NULL, which []byte does not with every driver.
@@ -118,15 +103,19 @@ func (p *blob) Scan(src any) error {
 	return nil
 }
 
-// scanRecord reads the columns of a record, after those that lead takes. Of a
+// scan reads the columns of a record, after those that lead takes. Of a
 // record that cannot be decoded it returns the version.
-func scanRecord(rows *sql.Rows, lead ...any) (settle.Record, error) {
+func (s *Store) scan(rows *sql.Rows, lead ...any) (settle.Record, error) {
 	var (
-		version, due    any // the cheap way to scan a number
-		token, body     sql.RawBytes
-		request, result blob
+		version, due, created, updated, now any // the cheap way to scan a number
+		token, body                         sql.RawBytes
+		request, result                     blob
 	)
-	if err := rows.Scan(append(lead, &version, &token, &due, &body, &request, &result)...); err != nil {
+	to := append(lead, &version, &token, &due, &created, &updated, &body, &request, &result)
+	if s.d.serverClock {
+		to = append(to, &now)
+	}
+	if err := rows.Scan(to...); err != nil {
 		return settle.Record{}, err
 	}
 	r, err := settle.DecodeRecord(body, request.b, result.b)
@@ -137,53 +126,24 @@ func scanRecord(rows *sql.Rows, lead ...any) (settle.Record, error) {
 	if r.Version, ok = version.(int64); !ok {
 		return r, fmt.Errorf("%w: no version", settle.ErrCorrupt)
 	}
-	if us, ok := due.(int64); ok {
-		r.Due = instant(us)
-	}
 	r.Token = string(token)
+	r.Due, r.CreatedAt, r.UpdatedAt, r.AsOf = timed(due), timed(created), timed(updated), timed(now)
 	return r, err
+}
+
+// timed is the zero time for NULL.
+func timed(us any) time.Time {
+	if us, ok := us.(int64); ok {
+		return instant(us)
+	}
+	return time.Time{}
 }
 
 // List implements settle.Store.
 func (s *Store) List(ctx context.Context, q settle.Query) (out []settle.Record, err error) {
-	var where strings.Builder
-	var args []any
-	and := func(cond string, arg ...any) {
-		if where.Len() > 0 {
-			where.WriteString(" AND ")
-		}
-		where.WriteString(cond)
-		args = append(args, arg...)
-	}
-	for _, f := range []struct{ cond, value string }{
-		{"o.scope = ?", q.Scope}, {"o.kind = ?", q.Kind}, {"o.subject = ?", q.Subject}, {"o.id > ?", q.After},
-	} {
-		if f.value != "" {
-			and(f.cond, bytesOf(f.value))
-		}
-	}
-	if len(q.States) > 0 {
-		states := make([]any, len(q.States))
-		for i, state := range q.States {
-			states[i] = string(state)
-		}
-		and(kinds("o.state IN ({kinds})", len(states)), states...)
-	}
-	if q.Overdue > 0 {
-		// What is due is little, whatever the planner thinks.
-		and("o.n IN (SELECT n FROM settle_operation WHERE due < ?)", micros()-q.Overdue.Microseconds())
-	}
-	if where.Len() == 0 {
-		and("1 = 1")
-	}
-	limit := q.Limit
-	if limit <= 0 {
-		limit = 100
-	}
-	text := s.d.list + where.String() + " ORDER BY o.id LIMIT ?"
-	args = append(args, limit)
+	text, args := s.listing(q)
 	err = s.reading(ctx, "list", func() error {
-		found, bad, err := records(ctx, runner{s: s}, text, args)
+		found, bad, err := s.records(ctx, runner{s: s}, &query{text: text}, args)
 		if err == nil && len(bad) > 0 {
 			err = bad[0].err
 		}
@@ -199,36 +159,89 @@ func (s *Store) List(ctx context.Context, q settle.Query) (out []settle.Record, 
 	return out, nil
 }
 
+// listing is the statement for a query, which has many forms: they are not prepared.
+func (s *Store) listing(q settle.Query) (text string, args []any) {
+	var where strings.Builder
+	arg := func(a any) string {
+		args = append(args, a)
+		if s.d.mark.question {
+			return "?"
+		}
+		return s.d.mark.prefix + strconv.Itoa(len(args))
+	}
+	and := func(cond string) {
+		if where.Len() > 0 {
+			where.WriteString(" AND ")
+		}
+		where.WriteString(cond)
+	}
+	for _, f := range []struct{ cond, value string }{
+		{"o.scope = ", q.Scope}, {"o.kind = ", q.Kind}, {"o.subject = ", q.Subject}, {"o.id > ", q.After},
+	} {
+		if f.value != "" {
+			and(f.cond + arg(bytesOf(f.value)))
+		}
+	}
+	if len(q.States) > 0 {
+		states := make([]string, len(q.States))
+		for i, state := range q.States {
+			states[i] = arg(string(state))
+		}
+		and("o.state IN (" + strings.Join(states, ", ") + ")")
+	}
+	if q.Overdue > 0 {
+		// What is due is little, whatever the planner thinks.
+		before := q.Overdue.Microseconds()
+		if !s.d.serverClock {
+			before = micros() - before
+		}
+		and(strings.Replace(s.d.overdue, "{x}", arg(before), 1))
+	}
+	if where.Len() == 0 {
+		and("1 = 1")
+	}
+	limit := q.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	text = s.d.list + where.String() + " ORDER BY o.id LIMIT " + arg(limit)
+	return text, args
+}
+
 type found struct {
 	settle.Record
-	n int64
+	id string
 }
 
 // unreadable is a row whose record is damaged.
 type unreadable struct {
-	n, version int64
-	err        error
+	id      string
+	version int64
+	err     error
 }
 
-// records reads rows of n, id and a record.
-func records(ctx context.Context, q runner, text string, args []any) (out []found, bad []unreadable, err error) {
-	rows, err := q.query(ctx, text, args...)
+// records reads rows of an id and a record.
+func (s *Store) records(ctx context.Context, q runner, text *query, args []any) (out []found, bad []unreadable, err error) {
+	rows, err := q.query(ctx, text, args)
 	if err != nil {
 		return nil, nil, failed("list", err)
 	}
+	return s.drain(rows)
+}
+
+func (s *Store) drain(rows *sql.Rows) (out []found, bad []unreadable, err error) {
 	defer rows.Close() // once more is nothing; the first is looked at
 	for rows.Next() {
-		var n int64
 		var id string
-		r, err := scanRecord(rows, &n, &id)
+		r, err := s.scan(rows, &id)
 		if errors.Is(err, settle.ErrCorrupt) {
-			bad = append(bad, unreadable{n: n, version: r.Version, err: fmt.Errorf("settle/sqlstore: operation %s: %w", id, err)})
+			bad = append(bad, unreadable{id: id, version: r.Version, err: fmt.Errorf("settle/sqlstore: operation %s: %w", id, err)})
 			continue
 		}
 		if err != nil {
 			return nil, nil, failed("list", err)
 		}
-		out = append(out, found{Record: r, n: n})
+		out = append(out, found{Record: r, id: id})
 	}
 	if err := rows.Err(); err != nil {
 		return nil, nil, failed("list", err)
@@ -236,9 +249,11 @@ func records(ctx context.Context, q runner, text string, args []any) (out []foun
 	if err := rows.Close(); err != nil {
 		return nil, nil, failed("list", err)
 	}
-	now := instant(micros())
-	for i := range out {
-		out[i].AsOf = now
+	if !s.d.serverClock {
+		now := instant(micros())
+		for i := range out {
+			out[i].AsOf = now
+		}
 	}
 	return out, bad, nil
 }
@@ -256,7 +271,8 @@ func (s *Store) History(ctx context.Context, id string, after int64, limit int) 
 }
 
 func (s *Store) entries(ctx context.Context, id string, after int64, limit int) (out []settle.Entry, err error) {
-	rows, err := runner{s: s}.query(ctx, s.d.history, bytesOf(id), after, limit)
+	v := values{id: id, after: after, limit: limit}
+	rows, err := runner{s: s}.query(ctx, &s.q.history, v.list(s.q.history.params))
 	if err != nil {
 		return nil, failed("history", err)
 	}
@@ -279,16 +295,6 @@ func (s *Store) entries(ctx context.Context, id string, after int64, limit int) 
 		return nil, failed("history", err)
 	}
 	return out, rows.Close()
-}
-
-// sameNames reports whether r and old have the same names in columns.
-func sameNames(r, old *settle.Record) bool {
-	return r.Scope == old.Scope && r.Kind == old.Kind && r.Key == old.Key && r.Subject == old.Subject && r.Purpose == old.Purpose &&
-		(r.ReplacedBy == "") == (old.ReplacedBy == "") && r.HeldName() == old.HeldName()
-}
-
-func sameRefs(a []string, r *settle.Record, b []string, old *settle.Record) bool {
-	return slices.Equal(a, b) && (len(a) == 0 || r.Account == old.Account && r.Kind == old.Kind)
 }
 
 func clone(b []byte) []byte { return bytes.Clone(b) }

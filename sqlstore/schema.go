@@ -65,26 +65,37 @@ func EnsureSchema(ctx context.Context, db *sql.DB, d Dialect) error {
 		return failed("migrate", err)
 	}
 	defer conn.Close()
-	err = d.migrate(ctx, conn, 30*time.Second, func(ctx context.Context) error {
-		have, err := schemaVersion(ctx, conn, d)
-		if err != nil {
-			return err
+	if err := d.migrate(ctx, conn, &d, 30*time.Second); err != nil {
+		return failed("migrate", err)
+	}
+	return nil
+}
+
+// upgrade runs the migrations that are missing, under whatever lock migrate has.
+func (d *Dialect) upgrade(ctx context.Context, conn *sql.Conn) error {
+	have, err := schemaVersion(ctx, conn, *d)
+	if err != nil {
+		return err
+	}
+	if want := newest(*d); have > want {
+		return newerSchema(have, want)
+	}
+	for _, m := range Schema(*d) {
+		if m.Version <= have {
+			continue
 		}
-		if want := newest(d); have > want {
-			return newerSchema(have, want)
+		texts := []string{m.SQL}
+		if d.mark.question {
+			texts = strings.SplitAfter(m.SQL, ";\n") // its driver takes one at a time
 		}
-		for _, m := range Schema(d) {
-			if m.Version <= have {
+		for _, text := range texts {
+			if strings.TrimSpace(text) == "" {
 				continue
 			}
-			if _, err := conn.ExecContext(ctx, m.SQL); err != nil {
+			if _, err := conn.ExecContext(ctx, text); err != nil {
 				return fmt.Errorf("%s: %w", m.Name, err)
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return failed("migrate", err)
 	}
 	return nil
 }

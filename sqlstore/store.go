@@ -17,10 +17,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
 
@@ -35,6 +33,10 @@ type Options struct {
 	// AcceptUnsafe lets New open a database that may lose commits with the power
 	// (I1): in memory, in another journal mode, with a lower synchronous. For tests.
 	AcceptUnsafe bool
+	// Unprepared lets the store send the text of each statement instead of preparing it once.
+	// For proxies that hand out another session for every transaction (IC-37), together with the
+	// driver's own setting, e.g. default_query_exec_mode=exec of pgx.
+	Unprepared bool
 	// ErrorCode finds the database's own (for SQLite: extended) result code in an
 	// error of a driver whose errors have no method Code() int. See SQLite.
 	ErrorCode func(error) (code int, ok bool)
@@ -46,14 +48,29 @@ type Store struct {
 	db   *sql.DB
 	d    Dialect
 	opts Options
-	// gate lets one writer of this process at the database's lock: waiting here is
-	// fair and wakes at once, waiting there is polling.
+	q    queries
+	// plain: one statement outside of a transaction is as durable as one in it.
+	plain bool
+	// gate lets one writer of this process at the lock of a database that has one: waiting
+	// here is fair and wakes at once, waiting there is polling.
 	gate chan struct{}
 
-	mu       sync.RWMutex
-	prepared map[string]*sql.Stmt
-	closed   bool
-	known    map[any]struct{} // driver connections that were made ready
+	mu     sync.RWMutex
+	lists  map[listed]*query // statements with a list of kinds
+	closed bool
+	known  map[any]struct{} // driver connections that were made ready
+}
+
+type listed struct {
+	text  string
+	kinds int
+}
+
+// queries are the statements of a dialect, compiled.
+type queries struct {
+	lock, insert, update, rewrite, row, addRef, addOnce, dropRef, addEntry, taken, writeID1, writeID2, writeID,
+	claimRow, claimed, renew, history query
+	getBy map[settle.IndexName]*query
 }
 
 var (
@@ -84,10 +101,11 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 	}); err != nil {
 		return nil, err
 	}
-	// The pool may allow one connection only: give it back before preparing.
+	// The pool may allow one connection only: give it back before taking others.
 	if err := conn.Close(); err != nil {
 		return nil, failed("open", err)
 	}
+	s.plain = d.fit == nil || d.fit(ctx, db)
 	if err := s.prepareAll(ctx); err != nil {
 		return nil, err
 	}
@@ -95,7 +113,7 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 }
 
 func newStore(db *sql.DB, d Dialect, opts *Options) *Store {
-	s := &Store{db: db, d: d, gate: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}, known: map[any]struct{}{}}
+	s := &Store{db: db, d: d, gate: make(chan struct{}, 1), lists: map[listed]*query{}, known: map[any]struct{}{}}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -105,7 +123,27 @@ func newStore(db *sql.DB, d Dialect, opts *Options) *Store {
 	if s.opts.ErrorCode == nil {
 		s.opts.ErrorCode = errorCode
 	}
+	for text, q := range s.queries() {
+		*q = compile(text, d.mark, 0)
+	}
+	s.q.getBy = map[settle.IndexName]*query{}
+	for name, text := range d.getBy {
+		q := compile(text, d.mark, 0)
+		s.q.getBy[settle.IndexName(name)] = &q
+	}
 	return s
+}
+
+// queries pairs each statement with its place.
+func (s *Store) queries() map[string]*query {
+	d, q := &s.d, &s.q
+	all := map[string]*query{
+		d.lock: &q.lock, d.insert: &q.insert, d.update: &q.update, d.rewrite: &q.rewrite, d.row: &q.row, d.addRef: &q.addRef,
+		d.addOnce: &q.addOnce, d.dropRef: &q.dropRef, d.addEntry: &q.addEntry, d.taken: &q.taken, d.writeID1: &q.writeID1,
+		d.writeID2: &q.writeID2, d.writeID: &q.writeID, d.claimRow: &q.claimRow, d.claimed: &q.claimed, d.renew: &q.renew, d.history: &q.history,
+	}
+	delete(all, "") // what the dialect does without
+	return all
 }
 
 // Close closes the prepared statements. The store is of no use after it.
@@ -114,64 +152,90 @@ func (s *Store) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	var errs []error
-	for _, st := range s.prepared {
-		errs = append(errs, st.Close())
+	shut := func(q *query) {
+		if q.st != nil {
+			errs = append(errs, q.st.Close())
+		}
 	}
-	clear(s.prepared)
+	for _, q := range s.queries() {
+		shut(q)
+	}
+	for _, q := range s.q.getBy {
+		shut(q)
+	}
+	for _, q := range s.lists {
+		shut(q)
+	}
+	clear(s.lists)
 	clear(s.known)
 	return errors.Join(errs...)
 }
 
 func (s *Store) prepareAll(ctx context.Context) error {
-	if !s.d.prepare {
+	if s.opts.Unprepared {
 		return nil
 	}
-	d := &s.d
-	all := []string{
-		d.lock, d.lockRow, d.row, d.taken, d.insert, d.update, d.update2, d.rename, d.addRef, d.dropRef, d.addEntry,
-		d.created, d.writeID2, d.writeID, d.claim, d.renew, d.lease, d.claimed, d.history,
+	for _, q := range s.queries() {
+		if err := s.prepare(ctx, q); err != nil {
+			return err
+		}
 	}
-	for _, text := range append(all, slices.Collect(maps.Values(d.getBy))...) {
-		if err := s.prepare(ctx, text); err != nil {
+	for _, q := range s.q.getBy {
+		if err := s.prepare(ctx, q); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// prepare is never called by who has a transaction: in a pool of one connection
-// it would wait for itself.
-func (s *Store) prepare(ctx context.Context, text string) error {
-	if !s.d.prepare {
-		return nil
-	}
-	s.mu.RLock()
-	_, have := s.prepared[text]
-	full := len(s.prepared) > 100 // kinds come in ever new numbers: do without
-	s.mu.RUnlock()
-	if have || full {
-		return nil
-	}
-	st, err := s.db.PrepareContext(ctx, text)
-	if err != nil {
+func (s *Store) prepare(ctx context.Context, q *query) (err error) {
+	if q.st, err = s.db.PrepareContext(ctx, q.text); err != nil { //nolint:sqlclosecheck // closed by Close
 		return failed("prepare", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, have := s.prepared[text]; have || s.closed {
-		return st.Close() //nolint:sqlclosecheck // a duplicate; the others are closed by Close
-	}
-	s.prepared[text] = st
 	return nil
 }
 
-func (s *Store) stmt(text string) *sql.Stmt {
+// with returns a statement with a list of n kinds. It is never called by who has a
+// transaction: in a pool of one connection it would wait for itself.
+func (s *Store) with(ctx context.Context, text string, n int) (*query, error) {
+	key := listed{text, n}
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.prepared[text]
+	q, have := s.lists[key]
+	full := len(s.lists) > 100 // kinds come in ever new numbers: do without
+	s.mu.RUnlock()
+	if have {
+		return q, nil
+	}
+	fresh := compile(text, s.d.mark, n)
+	if full || s.opts.Unprepared {
+		return &fresh, nil
+	}
+	if err := s.prepare(ctx, &fresh); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q, have := s.lists[key]; have || s.closed {
+		err := fresh.st.Close()
+		fresh.st = nil
+		if have {
+			return q, err
+		}
+		return &fresh, err
+	}
+	s.lists[key] = &fresh
+	return &fresh, nil
 }
 
-func (s *Store) class(err error) class { return s.d.classify(err, s.opts.ErrorCode) }
+// lockWait is what servers are told that take it with the statement.
+func (s *Store) lockWait() any { return strconv.FormatInt(s.opts.LockWait.Milliseconds(), 10) }
+
+func (s *Store) class(err error) class {
+	if err == nil {
+		return other
+	}
+	return s.d.classify(err, s.opts.ErrorCode)
+}
 
 // runner runs statements, in tx or, if that is nil, each on its own.
 type runner struct {
@@ -179,31 +243,35 @@ type runner struct {
 	tx *sql.Tx
 }
 
-func (r runner) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	st := r.s.stmt(text)
+func (r runner) query(ctx context.Context, q *query, args []any) (*sql.Rows, error) {
 	switch {
-	case st == nil && r.tx == nil:
-		return r.s.db.QueryContext(ctx, text, args...)
-	case st == nil:
-		return r.tx.QueryContext(ctx, text, args...)
+	case q.st == nil && r.tx == nil:
+		return r.s.db.QueryContext(ctx, q.text, args...)
+	case q.st == nil:
+		return r.tx.QueryContext(ctx, q.text, args...)
 	case r.tx == nil:
-		return st.QueryContext(ctx, args...)
+		return q.st.QueryContext(ctx, args...)
 	default:
-		return r.tx.StmtContext(ctx, st).QueryContext(ctx, args...) //nolint:sqlclosecheck // ends with tx
+		return r.tx.StmtContext(ctx, q.st).QueryContext(ctx, args...) //nolint:sqlclosecheck // ends with tx
 	}
 }
 
-// exec only runs in a transaction.
-func (r runner) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	if st := r.s.stmt(text); st != nil {
-		return r.tx.StmtContext(ctx, st).ExecContext(ctx, args...) //nolint:sqlclosecheck // ends with tx
+func (r runner) exec(ctx context.Context, q *query, args ...any) (sql.Result, error) {
+	switch {
+	case q.st == nil && r.tx == nil:
+		return r.s.db.ExecContext(ctx, q.text, args...)
+	case q.st == nil:
+		return r.tx.ExecContext(ctx, q.text, args...)
+	case r.tx == nil:
+		return q.st.ExecContext(ctx, args...)
+	default:
+		return r.tx.StmtContext(ctx, q.st).ExecContext(ctx, args...) //nolint:sqlclosecheck // ends with tx
 	}
-	return r.tx.ExecContext(ctx, text, args...)
 }
 
 // one scans the first row, if there is one.
-func (r runner) one(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) (found bool, err error) {
-	rows, err := r.query(ctx, text, args...)
+func (r runner) one(ctx context.Context, q *query, args []any, scan func(*sql.Rows) error) (found bool, err error) {
+	rows, err := r.query(ctx, q, args)
 	if err != nil {
 		return false, err
 	}
@@ -215,17 +283,24 @@ func (r runner) one(ctx context.Context, text string, args []any, scan func(*sql
 	if !rows.Next() {
 		return false, rows.Err()
 	}
-	return true, scan(rows)
+	if err := scan(rows); err != nil {
+		return true, err
+	}
+	if r.s.d.local {
+		return true, nil
+	}
+	rows.Next() // a server may say only now that the statement failed
+	return true, rows.Err()
 }
 
 // exists reports whether the query has a row.
-func (r runner) exists(ctx context.Context, text string, args ...any) (bool, error) {
-	return r.one(ctx, text, args, func(*sql.Rows) error { return nil })
+func (r runner) exists(ctx context.Context, q *query, args []any) (bool, error) {
+	return r.one(ctx, q, args, func(*sql.Rows) error { return nil })
 }
 
 // ready makes the connection fit for durable writes, once.
 func (s *Store) ready(ctx context.Context, conn *sql.Conn) error {
-	if s.opts.AcceptUnsafe {
+	if s.opts.AcceptUnsafe || s.d.ready == nil {
 		return nil
 	}
 	var dc any
@@ -278,9 +353,20 @@ func payload(p settle.Payload) any {
 	return []byte(p)
 }
 
-// kinds puts n placeholders into text.
-func kinds(text string, n int) string {
-	return strings.Replace(text, "{kinds}", strings.Repeat("?, ", n-1)+"?", 1)
+// retired keeps key and intent unique among records that have them, and only
+// there, on databases without partial indexes too.
+func retired(r *settle.Record) []byte {
+	if r.ReplacedBy == "" {
+		return []byte{}
+	}
+	return bytesOf(r.ID)
+}
+
+func hold(r *settle.Record) any {
+	if h := r.HeldName(); h != "" {
+		return bytesOf(h)
+	}
+	return nil
 }
 
 func invalid(what string) error { return fmt.Errorf("%w: %s", settle.ErrInvalid, what) }

@@ -17,23 +17,25 @@ import (
 // or COMMIT did is a question that need not arise. Only waiting is cancelled.
 type step struct {
 	runner
-	s     *Store
-	conn  *sql.Conn
-	done  bool
-	owner atomic.Int32 // who closes it: 0 undecided, 1 the caller of begin, 2 whoever waits for the lock
+	s            *Store
+	conn         *sql.Conn
+	done, closed bool
+	gated        bool         // it has the gate
+	owner        atomic.Int32 // who closes it: 0 undecided, 1 the caller of begin, 2 whoever waits for the lock
 }
 
 // A waiting writer looks once whether it needs the lock at all.
 const lookAfter = 5 * time.Millisecond
 
-// begin waits for the gate, a connection and the write lock, together no longer
-// than Options.LockWait, and runs first, which takes the lock, as the first
-// statement: before it the transaction holds nothing, so nothing can be stale.
+// begin starts a transaction. On a database with one write lock it waits for the
+// gate, a connection and that lock, together no longer than Options.LockWait, and takes the lock
+// with the first statement: before it the transaction holds nothing, so nothing can be stale.
 // If that takes its time, needless, if not nil, is asked whether there is
 // anything to do; its error ends the waiting. What fails here was not committed.
-func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.Context, q runner) error,
-	needless func(ctx context.Context) error,
-) (*step, error) {
+func (s *Store) begin(ctx context.Context, doing string, needless func(ctx context.Context) error) (*step, error) {
+	if !s.d.local {
+		return s.beginPlain(ctx, doing)
+	}
 	wait, cancel := context.WithTimeout(ctx, s.opts.LockWait)
 	defer cancel()
 	refuse := func(err error) error {
@@ -70,7 +72,7 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 		<-s.gate
 		return nil, refuse(err)
 	}
-	t := &step{s: s, conn: conn}
+	t := &step{s: s, conn: conn, gated: true}
 	if err := s.ready(wait, conn); err != nil {
 		t.close()
 		return nil, refuse(err)
@@ -78,7 +80,7 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 	if ctx.Done() == nil {
 		// Nobody can cancel the wait, so it needs no goroutine; the driver ends it in time,
 		// and acquire looks at the clock.
-		if err := t.acquire(ctx, wait, first); err != nil {
+		if err := t.acquire(ctx, wait); err != nil {
 			t.close()
 			return nil, refuse(err)
 		}
@@ -89,7 +91,7 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 	// first decides whose the transaction is.
 	got := make(chan error, 1)
 	go func() {
-		err := t.acquire(context.WithoutCancel(ctx), wait, first)
+		err := t.acquire(context.WithoutCancel(ctx), wait)
 		if t.owner.CompareAndSwap(0, 1) {
 			got <- err
 		} else {
@@ -120,15 +122,45 @@ func (s *Store) begin(ctx context.Context, doing string, first func(ctx context.
 	}
 }
 
+// beginPlain starts a transaction on a server, whose rows are locked as they are written.
+func (s *Store) beginPlain(ctx context.Context, doing string) (*step, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, s.unsent(doing, err)
+	}
+	t := &step{s: s, conn: conn}
+	err = s.ready(ctx, conn)
+	var tx *sql.Tx
+	if err == nil {
+		// Every statement of a write locks what it reads, so the level does not matter to it; what is
+		// set costs MySQL a round trip. A claim must not lock gaps between rows that are due.
+		var level *sql.TxOptions
+		if doing == "claim" || s.d.answer == answerRow {
+			level = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+		}
+		tx, err = conn.BeginTx(ctx, level)
+	}
+	if err != nil {
+		drop(conn)
+		t.close()
+		if ctx.Err() != nil {
+			return nil, ended(ctx, doing)
+		}
+		return nil, s.unsent(doing, err)
+	}
+	t.runner = runner{s: s, tx: tx}
+	return t, nil
+}
+
 // acquire starts transactions until one has the lock, or wait ends.
-func (t *step) acquire(ctx, wait context.Context, first func(ctx context.Context, q runner) error) error {
+func (t *step) acquire(ctx, wait context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 25*time.Millisecond) {
 		t.done = false
 		tx, err := t.conn.BeginTx(ctx, nil)
 		t.runner = runner{s: t.s, tx: tx}
 		switch {
 		case err == nil:
-			err = first(ctx, t.runner)
+			_, err = t.exec(ctx, &t.s.q.lock)
 		case t.s.class(err) != busy:
 			drop(t.conn) // it may be in a transaction of which nobody knows
 		}
@@ -176,9 +208,15 @@ func (t *step) rollback() {
 // close rolls back what is open, gives the connection back and lets the next
 // writer in.
 func (t *step) close() {
+	if t.closed {
+		return
+	}
+	t.closed = true
 	t.rollback()
 	_ = t.conn.Close() // it was dropped, or goes back
-	<-t.s.gate
+	if t.gated {
+		<-t.s.gate
+	}
 }
 
 // Tx returns the *sql.Tx behind tx, as a hook gets it. It panics if tx is of another
@@ -209,8 +247,8 @@ func (a appTx) Get(ctx context.Context, by settle.Index) (settle.Record, error) 
 	if ctx.Err() != nil {
 		return settle.Record{}, ended(ctx, "get")
 	}
-	r, err := a.s.get(context.WithoutCancel(ctx), runner(a), by)
-	if c := a.s.class(err); err != nil && (c == busy || c == stale) {
+	r, err := a.s.get(a.s.quiet(ctx), runner(a), by)
+	if c := a.s.class(err); c == busy || c == stale {
 		return r, errors.Join(settle.ErrRetryTx, err)
 	}
 	return r, err
@@ -230,46 +268,58 @@ func (a appTx) Commit(ctx context.Context, c settle.Change) ([]settle.Record, er
 	if len(c.Writes) == 0 {
 		return nil, nil
 	}
-	quiet := context.WithoutCancel(ctx)
-	if err := a.s.d.within(quiet, a.tx); err != nil {
-		return nil, err
+	s, quiet := a.s, a.s.quiet(ctx)
+	if s.d.within != nil {
+		if err := s.d.within(quiet, a.tx); err != nil {
+			return nil, err
+		}
 	}
-	if err := a.lock(ctx); err != nil {
-		return nil, err
+	if s.d.local {
+		if err := a.lock(ctx); err != nil {
+			return nil, err
+		}
 	}
-	if !a.s.opts.AcceptUnsafe {
-		if err := a.s.d.durable(quiet, a.tx); err != nil {
+	if s.d.durable != nil && !s.opts.AcceptUnsafe {
+		if err := s.d.durable(quiet, a.tx); err != nil {
 			return nil, failed("commit", err)
 		}
 	}
+	try, err := s.attempt(&c)
+	if err != nil {
+		return nil, err
+	}
 	var out []settle.Record
-	var err error
 	for range restarts {
-		out, err = a.once(quiet, &c)
+		out, err = a.once(quiet, try)
 		if !errors.Is(err, errRestart) {
 			break
 		}
 	}
-	if errors.Is(err, errRestart) || err != nil && (a.s.class(err) == busy || a.s.class(err) == stale) {
+	if k := s.class(err); errors.Is(err, errRestart) || k == busy || k == stale {
 		return nil, errors.Join(settle.ErrRetryTx, err)
 	}
 	return out, err
 }
 
-func (a appTx) once(ctx context.Context, c *settle.Change) ([]settle.Record, error) {
+func (a appTx) once(ctx context.Context, try *attempt) ([]settle.Record, error) {
 	if _, err := a.tx.ExecContext(ctx, a.s.d.savepoint); err != nil {
 		return nil, failed("savepoint", err)
 	}
-	out, err := apply(ctx, runner(a), c, micros(), nil)
-	if err != nil && !errors.Is(err, errReplay) {
+	out, err := a.s.apply(ctx, runner(a), try)
+	if err != nil {
 		_, undo := a.tx.ExecContext(ctx, a.s.d.rollbackTo)
 		if undo == nil {
 			_, undo = a.tx.ExecContext(ctx, a.s.d.release)
 		}
-		if undo != nil {
+		switch {
+		case undo != nil && a.s.class(err) == stale:
+			return nil, err // a server has ended the transaction: it can only be rolled back
+		case undo != nil:
 			// Half of the change must not commit with the application's writes.
 			undo = errors.Join(undo, a.tx.Rollback())
 			return nil, errors.Join(err, failed("the whole transaction was rolled back", undo))
+		case errors.Is(err, errTaken), errors.Is(err, errMoved), errors.Is(err, settle.ErrNotFound):
+			return a.s.refusal(ctx, runner(a), try.c, out)
 		}
 		return nil, err
 	}
@@ -290,7 +340,7 @@ func (a appTx) lock(ctx context.Context) error {
 		}
 		// Not under ctx: SQLite rolls back the transaction of a statement that is
 		// interrupted.
-		_, err := runner(a).exec(context.WithoutCancel(ctx), a.s.d.lock)
+		_, err := runner(a).exec(context.WithoutCancel(ctx), &a.s.q.lock)
 		if err == nil {
 			return nil
 		}

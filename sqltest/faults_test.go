@@ -125,30 +125,35 @@ func TestIC22_LostCommitAnswer(t *testing.T) {
 func TestIC03_HiddenRetry(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"BEGIN", "UPDATE settle_schema", "UPDATE settle_operation SET version = version", "INSERT INTO settle_operation", "INSERT INTO settle_history",
-		"INSERT INTO settle_reference", "UPDATE settle_operation SET state", "UPDATE settle_operation SET token", "UPDATE settle_operation SET due",
-		"SELECT",
+		"BEGIN", "UPDATE settle_schema", "INSERT INTO settle_operation", "INSERT INTO settle_history", "INSERT INTO settle_reference",
+		"UPDATE settle_operation SET account", "UPDATE settle_operation SET scope", "UPDATE settle_operation SET token",
+		"UPDATE settle_operation SET due", "SELECT",
 	} {
-		for _, before := range []bool{true, false} {
-			t.Run(fmt.Sprint(text, " before ", before), func(t *testing.T) {
+		for i := range 4 {
+			before, direct := i&1 > 0, i&2 > 0
+			t.Run(fmt.Sprint(text, " before ", before, " direct ", direct), func(t *testing.T) {
 				t.Parallel()
+				ctx := t.Context()
+				if direct {
+					ctx = context.WithoutCancel(ctx)
+				}
 				db, s, f := faultyStore(t)
 				again := func() { f.once(text, before, driver.ErrBadConn) }
 				again()
-				out, err := s.Commit(t.Context(), create("1"))
+				out, err := s.Commit(ctx, create("1"))
 				require.NoError(t, err)
 				again()
-				require.NoError(t, s.Renew(t.Context(), out[0].ID, "t1", time.Minute))
+				require.NoError(t, s.Renew(ctx, out[0].ID, "t1", time.Minute))
 				again()
-				out, err = s.Commit(t.Context(), outcome(out[0]))
+				out, err = s.Commit(ctx, outcome(out[0]))
 				require.NoError(t, err)
 				assert.EqualValues(t, 2, out[0].Version)
 				c := create("2")
 				c.Writes[0].DueIn = 0
-				_, err = s.Commit(t.Context(), c)
+				_, err = s.Commit(ctx, c)
 				require.NoError(t, err)
 				again()
-				claimed, err := s.Claim(t.Context(), settle.Claim{Kinds: []string{"charge"}, Token: "mine", Lease: time.Minute, Limit: 5})
+				claimed, err := s.Claim(ctx, settle.Claim{Kinds: []string{"charge"}, Token: "mine", Lease: time.Minute, Limit: 5})
 				require.NoError(t, err)
 				require.Len(t, claimed, 1)
 				got, err := s.Get(t.Context(), settle.ByID(created("2").ID))
@@ -166,48 +171,75 @@ func TestIC03_HiddenRetry(t *testing.T) {
 	}
 }
 
-// TestStatementFails: any error of any statement leaves nothing behind.
+// withSecond has another reference beside the first: that takes more than one statement.
+func withSecond(r settle.Record) settle.Change {
+	c := outcome(r)
+	w := &c.Writes[0]
+	w.Record.References = append(w.Record.References, settle.Reference{Ref: "pi_second", Rank: settle.RankFailed})
+	return c
+}
+
+// TestStatementFails: any error of any statement leaves all of a step or nothing, by one
+// statement of its own (the context cannot end) and in a transaction.
 func TestStatementFails(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"BEGIN", "UPDATE settle_schema", "UPDATE settle_operation SET version = version", "INSERT INTO settle_operation",
-		"INSERT INTO settle_reference", "INSERT INTO settle_history", "UPDATE settle_operation SET state",
+		"BEGIN", "UPDATE settle_schema", "INSERT INTO settle_operation", "INSERT INTO settle_reference", "INSERT INTO settle_history",
+		"UPDATE settle_operation SET account", "UPDATE settle_operation SET scope", "SELECT version, token", "COMMIT",
 	} {
 		for _, before := range []bool{true, false} {
-			t.Run(fmt.Sprint(text, " before ", before), func(t *testing.T) {
-				t.Parallel()
-				db, s, f := faultyStore(t)
-				f.once(text, before, errLost)
-				_, err1 := s.Commit(t.Context(), create("1"))
-				f.set(nil)
-				out, err := s.Commit(t.Context(), create("1"))
-				require.NoError(t, err)
-				f.once(text, before, errLost)
-				_, err2 := s.Commit(t.Context(), outcome(out[0]))
-				f.set(nil)
-				r, err := s.Get(t.Context(), settle.ByID(out[0].ID))
-				require.NoError(t, err)
-				if err2 != nil {
-					assert.EqualValues(t, 1, r.Version)
-				}
-				out, err = s.Commit(t.Context(), outcome(out[0]))
-				require.NoError(t, err)
-				f.once(text, before, errLost)
-				_, err3 := s.Commit(t.Context(), outcome(out[0])) // its entry has a row of its own
-				f.set(nil)
-				require.ErrorIs(t, errors.Join(err1, err2, err3), errLost)
-				if err3 != nil {
+			for _, direct := range []bool{true, false} {
+				t.Run(fmt.Sprint(text, " before ", before, " direct ", direct), func(t *testing.T) {
+					t.Parallel()
+					db, s, f := faultyStore(t)
+					ctx := t.Context()
+					if direct {
+						ctx = context.WithoutCancel(ctx)
+					}
+					var failures []error
+					version := func(id string) (v int64) {
+						r, err := s.Get(t.Context(), settle.ByID(id))
+						if !errors.Is(err, settle.ErrNotFound) {
+							require.NoError(t, err)
+						}
+						return r.Version
+					}
+					// Each step fails, is all or nothing, and succeeds when repeated.
+					step := func(c settle.Change) settle.Record {
+						w := &c.Writes[0]
+						f.once(text, before, errLost)
+						_, err := s.Commit(ctx, c)
+						f.set(nil)
+						if err != nil {
+							failures = append(failures, err)
+							assert.Equal(t, w.IfVersion, version(w.Record.ID))
+						}
+						out, err := s.Commit(ctx, c)
+						require.NoError(t, err)
+						assert.Equal(t, w.IfVersion+1, version(w.Record.ID))
+						return out[0]
+					}
+					r := step(create("1"))
+					r = step(outcome(r))
+					r = step(outcome(r)) // its entry has a row of its own
+					r = step(withSecond(r))
 					h, err := s.History(t.Context(), r.ID, 0, 0)
 					require.NoError(t, err)
-					assert.Len(t, h, 2)
-				}
-				_, err = s.Commit(t.Context(), outcome(out[0]))
-				require.NoError(t, err)
-				h, err := s.History(t.Context(), r.ID, 0, 0)
-				require.NoError(t, err)
-				assert.Len(t, h, 3)
-				noneOpen(t, db)
-			})
+					assert.Len(t, h, 4)
+					for _, ref := range []string{"pi_key-1", "pi_second"} {
+						got, err := s.Get(t.Context(), settle.ByRef(r.Account, r.Kind, ref))
+						require.NoError(t, err)
+						assert.EqualValues(t, 4, got.Version)
+					}
+					// After COMMIT, and after a statement that is all of its step, reading back answers.
+					if !(text == "COMMIT" && !before) && !(direct && !before && text == "INSERT INTO settle_operation") {
+						require.ErrorIs(t, errors.Join(failures...), errLost)
+					} else {
+						assert.Empty(t, failures)
+					}
+					noneOpen(t, db)
+				})
+			}
 		}
 	}
 }

@@ -17,13 +17,16 @@ CREATE TABLE settle_operation (
   purpose    BLOB    NOT NULL,
   retired    BLOB    NOT NULL,  -- empty while key and intent are this row's, its id once it was replaced
   hold       BLOB,              -- the hold that it has now
+  account    BLOB    NOT NULL,  -- the provider's
+  ref        BLOB,              -- the first reference that it owns; all are in settle_reference
+  refs       BLOB    NOT NULL,  -- stands for all of them, empty for none
   state      TEXT    NOT NULL,
   version    INTEGER NOT NULL,
   token      BLOB    NOT NULL,
   due        INTEGER,           -- lease end or next action; NULL: never
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL,
-  body       BLOB    NOT NULL,  -- JSON, see settle.EncodeRecord; repeats the columns above but version, token and due
+  body       BLOB    NOT NULL,  -- JSON, see settle.EncodeRecord; repeats the columns but version, token and instants
   request    BLOB,              -- NULL after retention
   result     BLOB,
   -- The history entries of the creation and of version 2, as a rule the outcome, are kept
@@ -47,6 +50,11 @@ CREATE TABLE settle_reference (
   operation INTEGER NOT NULL,
   PRIMARY KEY (account, kind, ref)
 ) WITHOUT ROWID;
+
+-- The outcome of an operation is one statement: that adds the reference too.
+CREATE TRIGGER settle_first_reference AFTER UPDATE OF ref ON settle_operation WHEN OLD.ref IS NULL AND NEW.ref IS NOT NULL BEGIN
+  INSERT INTO settle_reference (account, kind, ref, operation) VALUES (NEW.account, NEW.kind, NEW.ref, NEW.n);
+END;
 
 CREATE TABLE settle_history (
   operation INTEGER NOT NULL,

@@ -1,0 +1,177 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// The moment of the expression (S4): UTC_TIMESTAMP is that of the statement's start, before it
+	// waited for a lock, and NOW and SYSDATE differ by what has passed since.
+	myNow = `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)))`
+
+	// The moment of the statement, which an index can be searched for. For reads that do not wait.
+	myStart = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
+
+	myRecord = `o.version, o.token, o.due, o.created_at, o.updated_at, o.body, o.request, o.result, ` + myStart
+
+	// Assignments happen from left to right, each with the values that those before it made.
+	// LAST_INSERT_ID brings the instant back with the answer.
+	mySet = `updated_at = LAST_INSERT_ID(` + myNow + `), due = CASE WHEN {keep} THEN due ELSE updated_at + {due_in} END,
+			write_id_2 = CASE version WHEN 1 THEN {write} ELSE write_id_2 END, entry_2 = CASE version WHEN 1 THEN {entry} ELSE entry_2 END,
+			at_2 = CASE version WHEN 1 THEN updated_at ELSE at_2 END, state = {state}, version = version + 1, token = {token},
+			account = {account}, ref = {ref}, refs = {refs}, body = {body}, request = {request}, result = {result}`
+)
+
+// MySQL is the dialect for MySQL 8.0.1 and later and MariaDB 10.6 and later with InnoDB. It works
+// with github.com/go-sql-driver/mysql, with clientFoundRows and interpolateParams on or
+// off; for drivers whose errors have neither a field Number nor a method Code() int set
+// Options.ErrorCode.
+//
+// The DSN must set innodb_lock_wait_timeout to a few seconds, e.g.
+//
+//	user:password@tcp(host:3306)/app?innodb_lock_wait_timeout=5
+//
+// because the default of 50 is how long a caller would wait for a transaction of its own.
+func MySQL() Dialect {
+	return Dialect{
+		name: "mysql",
+		dir:  "schema/mysql",
+		mark: mark{question: true},
+
+		insert: `INSERT INTO settle_operation (id, scope, kind, op_key, subject, purpose, retired, hold, account, ref, refs, state, version, token,
+			created_at, updated_at, due, body, request, result, write_id, entry)
+			VALUES ({id}, {scope}, {kind}, NULLIF({key}, ''), {subject}, {purpose}, {retired}, {hold}, {account}, {ref}, {refs}, {state}, 1, {token},
+			LAST_INSERT_ID(` + myNow + `), created_at, created_at + {due_in}, {body}, {request}, {result}, {write}, {entry})`,
+		update: `UPDATE settle_operation SET ` + mySet + `
+			WHERE id = {id} AND version = {was} AND (LENGTH({if_token}) = 0 OR token = {if_token} AND due > ` + myNow + `)
+			AND created_at = {created} AND scope = {scope} AND kind = {kind} AND op_key <=> NULLIF({key}, '') AND subject = {subject}
+			AND purpose = {purpose} AND retired = {retired} AND hold <=> {hold} AND (refs = '' OR refs = {refs})`,
+		rewrite: `UPDATE settle_operation SET scope = {scope}, kind = {kind}, op_key = NULLIF({key}, ''), subject = {subject}, purpose = {purpose},
+			retired = {retired}, hold = {hold}, ` + mySet + `
+			WHERE id = {id} AND version = {was}`,
+		row:    `SELECT version, token, due, created_at, body, ` + myNow + ` FROM settle_operation WHERE id = {id} FOR UPDATE`,
+		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) VALUES ({account}, {kind}, {ref}, {id})`,
+		addOnce: `INSERT INTO settle_reference (account, kind, ref, operation) SELECT {account}, {kind}, {ref}, {id} FROM DUAL
+			WHERE NOT EXISTS (SELECT 1 FROM settle_reference s WHERE s.account = {account} AND s.kind = {kind} AND s.ref = {ref} AND s.operation = {id})`,
+		// The owner is named: a reference that went to another row meanwhile stays there.
+		dropRef:  `DELETE FROM settle_reference WHERE account = {account} AND kind = {kind} AND ref = {ref} AND operation = {id}`,
+		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES ({id}, {version}, {write}, {now}, {entry})`,
+		getBy: map[string]string{
+			"id":  `SELECT ` + myRecord + ` FROM settle_operation o WHERE id = {id}`,
+			"key": `SELECT ` + myRecord + ` FROM settle_operation o WHERE scope = {name0} AND kind = {name1} AND op_key = {name2} AND retired = ''`,
+			"intent": `SELECT ` + myRecord + ` FROM settle_operation o
+				WHERE scope = {name0} AND kind = {name1} AND subject = {name2} AND purpose = {name3} AND retired = ''`,
+			"hold": `SELECT ` + myRecord + ` FROM settle_operation o WHERE scope = {name0} AND hold = {name1}`,
+			"ref": `SELECT ` + myRecord + ` FROM settle_reference r JOIN settle_operation o ON o.id = r.operation
+				WHERE r.account = {name0} AND r.kind = {name1} AND r.ref = {name2}`,
+		},
+		writeID1: `SELECT write_id FROM settle_operation WHERE id = {id}`,
+		writeID2: `SELECT write_id_2 FROM settle_operation WHERE id = {id} AND write_id_2 IS NOT NULL`,
+		writeID:  `SELECT write_id FROM settle_history WHERE operation = {id} AND seq = {after}`,
+		anyDue:   `SELECT 1 FROM settle_operation WHERE due <= ` + myStart + ` AND kind IN ({kinds}) LIMIT 1`,
+		due: `SELECT o.id, ` + myRecord + ` FROM settle_operation o
+			WHERE o.due <= ` + myStart + ` AND o.kind IN ({kinds}) ORDER BY o.due, o.id LIMIT {limit} FOR UPDATE SKIP LOCKED`,
+		// The old version makes the statement harmless when database/sql repeats it (IC-03).
+		claimRow: `UPDATE settle_operation SET token = {token}, due = {due}, version = {version} WHERE id = {id} AND version = {was}`,
+		claimed:  `SELECT 1 FROM settle_operation WHERE id = {id} AND token = {token}`,
+		renew: `UPDATE settle_operation SET due = LAST_INSERT_ID(` + myNow + ` + {due_in})
+			WHERE id = {id} AND token = {if_token} AND due > ` + myNow,
+		list:    `SELECT o.id, ` + myRecord + ` FROM settle_operation o WHERE `,
+		overdue: `o.due < ` + myStart + ` - {x}`,
+		history: `SELECT 1 AS seq, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after} < 1
+			UNION ALL SELECT 2, o.write_id_2, o.at_2, o.entry_2 FROM settle_operation o
+			WHERE o.id = {id} AND {after} < 2 AND o.write_id_2 IS NOT NULL
+			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry FROM settle_history h WHERE h.operation = {id} AND h.seq > {after}
+			ORDER BY seq LIMIT {limit}`,
+		savepoint:  `SAVEPOINT settle`,
+		rollbackTo: `ROLLBACK TO SAVEPOINT settle`,
+		release:    `RELEASE SAVEPOINT settle`,
+
+		hasSchema: `SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'settle_schema'`,
+		version:   `SELECT COALESCE(MAX(version), 0) FROM settle_schema`,
+
+		serverClock: true,
+		answer:      answerStamp,
+		classify:    myClass,
+		check:       myCheck,
+		migrate:     myMigrate,
+	}
+}
+
+// https://mariadb.com/kb/en/mariadb-error-codes/, https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
+func myClass(err error, code func(error) (int, bool)) class {
+	switch n, _ := code(err); n {
+	case 1213, 1020: // deadlock; changed since the snapshot
+		return stale
+	case 1205, 3572: // lock wait timeout; NOWAIT
+		return busy
+	case 1062: // duplicate entry
+		return duplicate
+	}
+	return other
+}
+
+func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) error {
+	var flush, syncBinlog, binlog int
+	var wait int64
+	var mode string
+	if err := conn.QueryRowContext(ctx, `SELECT @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.sync_binlog, @@GLOBAL.log_bin,
+		@@SESSION.innodb_lock_wait_timeout, @@SESSION.sql_mode`).Scan(&flush, &syncBinlog, &binlog, &wait, &mode); err != nil {
+		return fmt.Errorf("settle/sqlstore: settings: %w", err)
+	}
+	switch {
+	case opts.AcceptUnsafe:
+	case flush != 1:
+		return fmt.Errorf("settle/sqlstore: innodb_flush_log_at_trx_commit is %d, so a commit may not survive a crash: "+
+			"SET GLOBAL innodb_flush_log_at_trx_commit = 1, or set Options.AcceptUnsafe (I1)", flush)
+	case binlog != 0 && syncBinlog != 1:
+		return fmt.Errorf("settle/sqlstore: sync_binlog is %d, so a commit may not survive a crash: "+
+			"SET GLOBAL sync_binlog = 1, or set Options.AcceptUnsafe (I1)", syncBinlog)
+	}
+	switch {
+	case time.Duration(wait)*time.Second > 4*opts.LockWait:
+		return fmt.Errorf("settle/sqlstore: innodb_lock_wait_timeout is %d s, which is how long a caller would wait for a transaction of its own: "+
+			"add innodb_lock_wait_timeout=5 to the DSN, or set Options.LockWait", wait)
+	case !strings.Contains(mode, "STRICT_TRANS_TABLES") && !strings.Contains(mode, "STRICT_ALL_TABLES"):
+		return errors.New("settle/sqlstore: sql_mode is not strict, so what is too long is cut: add STRICT_TRANS_TABLES to it")
+	case strings.Contains(mode, "SIMULTANEOUS_ASSIGNMENT"):
+		return errors.New("settle/sqlstore: sql_mode has SIMULTANEOUS_ASSIGNMENT, on which the store's updates do not work: take it out")
+	}
+	return myCheckColumns(ctx, conn)
+}
+
+// myCheckColumns refuses tables of another making, whose names would be compared by a
+// collation instead of as bytes, padded, or cut (IC-35, IC-36).
+func myCheckColumns(ctx context.Context, conn *sql.Conn) error {
+	rows, err := conn.QueryContext(ctx, `SELECT c.table_name, c.column_name, c.column_type, COALESCE(t.engine, '')
+		FROM information_schema.columns c JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+		WHERE c.table_schema = DATABASE() AND c.table_name IN ('settle_operation', 'settle_reference', 'settle_history')
+		AND (c.data_type NOT IN ('varbinary', 'mediumblob', 'blob', 'longblob', 'bigint') OR t.engine <> 'InnoDB')`)
+	if err != nil {
+		return fmt.Errorf("settle/sqlstore: columns: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var table, column, kind, engine string
+		if err := rows.Scan(&table, &column, &kind, &engine); err != nil {
+			return fmt.Errorf("settle/sqlstore: columns: %w", err)
+		}
+		if engine != "InnoDB" {
+			return fmt.Errorf("settle/sqlstore: table %s is of engine %s, which has no transactions: ALTER TABLE %s ENGINE = InnoDB", table, engine, table)
+		}
+		return fmt.Errorf("settle/sqlstore: column %s of %s is %s, which may fold, pad or cut what it keeps: "+
+			"ALTER TABLE %s MODIFY %s VARBINARY(…) as in sqlstore.Schema", column, table, kind, table, column)
+	}
+	return rows.Err()
+}
+
+// myMigrate runs each statement by itself, since DDL ends a transaction; they may run twice,
+// at the same time too.
+func myMigrate(ctx context.Context, conn *sql.Conn, d *Dialect, _ time.Duration) error {
+	return d.upgrade(ctx, conn)
+}

@@ -1,0 +1,256 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// The moment of the expression, not of the transaction's start (S4, IC-25).
+	pgNow = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+
+	pgRecord = `o.version, o.token, o.due, o.created_at, o.updated_at, o.body, o.request, o.result, ` + pgNow
+
+	// Settings of the statement's own transaction, so that they need no session and hold on
+	// every connection: how long to wait for a lock, and a commit that survives loss of power
+	// (I1). In a transaction of the application {wait} is NULL and leaves its setting alone.
+	pgSettings = `SELECT set_config('lock_timeout', coalesce({wait}::text, current_setting('lock_timeout')), true),
+		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+
+	// One reading of the clock for all instants of the row.
+	pgSet = `state = {state}, version = o.version + 1, token = {token}, account = {account}, ref = {ref}::bytea, refs = {refs},
+			body = {body}, request = {request}::bytea, result = {result}::bytea,
+			write_id_2 = CASE o.version WHEN 1 THEN {write}::bytea ELSE o.write_id_2 END,
+			entry_2 = CASE o.version WHEN 1 THEN {entry}::bytea ELSE o.entry_2 END,
+			(updated_at, at_2, due) = (SELECT t.now, CASE o.version WHEN 1 THEN t.now ELSE o.at_2 END,
+				CASE WHEN {keep}::boolean THEN o.due ELSE t.now + {due_in}::bigint END FROM (SELECT ` + pgNow + ` AS now OFFSET 0) t)`
+
+	// settle_due follows the row.
+	pgDue = `d1 AS (
+			INSERT INTO settle_due AS d (operation, kind, due) SELECT {id}::bytea, {kind}::bytea, u.due FROM u WHERE u.due IS NOT NULL
+			ON CONFLICT (operation) DO UPDATE SET due = excluded.due, kind = excluded.kind WHERE (d.due, d.kind) IS DISTINCT FROM (excluded.due, excluded.kind)
+		), d2 AS (
+			DELETE FROM settle_due d USING u WHERE d.operation = {id} AND u.due IS NULL
+		)`
+)
+
+// PostgreSQL is the dialect for PostgreSQL 12 and later and for databases that speak its
+// protocol and SQL. It works with every driver for database/sql whose errors have a
+// method SQLState() string: pgx (github.com/jackc/pgx/v5/stdlib) and lib/pq.
+//
+// A first Execute is two statements, each a transaction of its own. Nothing is kept in a
+// session, no advisory lock is taken and nothing listens, so a proxy may hand out another
+// session for every transaction: see Options.Unprepared. Every isolation level will do as
+// the database's default. Lock timeout and synchronous_commit are set by each
+// statement for itself.
+func PostgreSQL() Dialect {
+	return Dialect{
+		name: "postgres",
+		dir:  "schema/postgres",
+		mark: mark{prefix: "$"},
+
+		insert: `WITH w AS MATERIALIZED (` + pgSettings + `), t AS MATERIALIZED (SELECT ` + pgNow + ` AS now FROM w), u AS (
+			INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, version, token, due,
+				created_at, updated_at, body, request, result, write_id, entry)
+			SELECT {id}::bytea, {scope}::bytea, {kind}::bytea, {key}::bytea, {subject}::bytea, {purpose}::bytea, {retired}::bytea, {hold}::bytea,
+				{account}::bytea, {ref}::bytea, {refs}::bytea, {state}::text, 1, {token}::bytea, t.now + {due_in}::bigint,
+				t.now, t.now, {body}::bytea, {request}::bytea, {result}::bytea, {write}::bytea, {entry}::bytea FROM t
+			ON CONFLICT DO NOTHING RETURNING updated_at, due
+		), d AS (
+			INSERT INTO settle_due (operation, kind, due) SELECT {id}::bytea, {kind}::bytea, u.due FROM u WHERE u.due IS NOT NULL
+		)
+		SELECT updated_at, due FROM u`,
+		update: `WITH w AS MATERIALIZED (` + pgSettings + `), u AS (
+			UPDATE settle_operation o SET ` + pgSet + ` FROM w
+			WHERE o.id = {id} AND o.version = {was} AND (length({if_token}::bytea) = 0 OR o.token = {if_token} AND o.due > ` + pgNow + `)
+			AND o.created_at = {created} AND o.scope = {scope} AND o.kind = {kind} AND o.key = {key} AND o.subject = {subject}
+			AND o.purpose = {purpose} AND o.retired = {retired} AND o.hold IS NOT DISTINCT FROM {hold}::bytea
+			AND (o.refs = '' OR o.refs = {refs})
+			RETURNING o.updated_at, o.due
+		), ` + pgDue + `, r AS (
+			INSERT INTO settle_reference (account, kind, ref, operation) SELECT {account}::bytea, {kind}::bytea, {ref}::bytea, {id}::bytea FROM u
+			WHERE {ref}::bytea IS NOT NULL AND NOT EXISTS (
+				SELECT 1 FROM settle_reference s WHERE s.account = {account} AND s.kind = {kind} AND s.ref = {ref} AND s.operation = {id})
+		), h AS (
+			INSERT INTO settle_history (operation, seq, write_id, at, entry)
+			SELECT {id}::bytea, {version}::bigint, {write}::bytea, u.updated_at, {entry}::bytea FROM u WHERE {version}::bigint > 2
+		)
+		SELECT updated_at, due FROM u`,
+		rewrite: `WITH u AS (
+			UPDATE settle_operation o SET scope = {scope}, kind = {kind}, key = {key}, subject = {subject}, purpose = {purpose},
+			retired = {retired}, hold = {hold}::bytea, ` + pgSet + `
+			WHERE o.id = {id} AND o.version = {was}
+			RETURNING o.updated_at, o.due
+		), ` + pgDue + `
+		SELECT updated_at, due FROM u`,
+		row:    `SELECT version, token, due, created_at, body, ` + pgNow + ` FROM settle_operation WHERE id = {id} FOR UPDATE`,
+		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) VALUES ({account}, {kind}, {ref}, {id})`,
+		// The owner is named: a reference that went to another row meanwhile stays there.
+		dropRef:  `DELETE FROM settle_reference WHERE account = {account} AND kind = {kind} AND ref = {ref} AND operation = {id}`,
+		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES ({id}, {version}, {write}, {now}, {entry})`,
+		getBy: map[string]string{
+			"id": `SELECT ` + pgRecord + ` FROM settle_operation o WHERE id = {id}`,
+			"key": `SELECT ` + pgRecord + ` FROM settle_operation o
+				WHERE scope = {name0} AND kind = {name1} AND key = {name2} AND key <> '' AND retired = ''`,
+			"intent": `SELECT ` + pgRecord + ` FROM settle_operation o
+				WHERE scope = {name0} AND kind = {name1} AND subject = {name2} AND purpose = {name3} AND retired = ''`,
+			"hold": `SELECT ` + pgRecord + ` FROM settle_operation o WHERE scope = {name0} AND hold = {name1}`,
+			"ref": `SELECT ` + pgRecord + ` FROM settle_reference r JOIN settle_operation o ON o.id = r.operation
+				WHERE r.account = {name0} AND r.kind = {name1} AND r.ref = {name2}`,
+		},
+		writeID1: `SELECT write_id FROM settle_operation WHERE id = {id}`,
+		writeID2: `SELECT write_id_2 FROM settle_operation WHERE id = {id} AND write_id_2 IS NOT NULL`,
+		writeID:  `SELECT write_id FROM settle_history WHERE operation = {id} AND seq = {after}`,
+		// The row is locked, so that no commit that holds it waits for its entry in settle_due; and
+		// looked at again once it is, since it may have been claimed meanwhile.
+		claimDue: `WITH c AS MATERIALIZED (
+			SELECT o.id, d.due FROM settle_due d JOIN settle_operation o ON o.id = d.operation
+			WHERE d.due <= ` + pgNow + ` AND d.kind IN ({kinds}) AND o.due <= ` + pgNow + `
+			ORDER BY d.due, d.operation LIMIT {limit} FOR UPDATE OF o SKIP LOCKED
+		), u AS (
+			UPDATE settle_operation o SET token = {token}, version = o.version + 1, due = ` + pgNow + ` + {due_in}::bigint
+			FROM c WHERE o.id = c.id
+			RETURNING o.id, o.version, o.token, o.due, o.created_at, o.updated_at, o.body, o.request, o.result, o.due - {due_in}::bigint AS now, c.due AS was
+		), d AS (
+			UPDATE settle_due d SET due = u.due FROM u WHERE d.operation = u.id
+		)
+		SELECT id, version, token, due, created_at, updated_at, body, request, result, now FROM u ORDER BY was, id`,
+		claimed: `SELECT o.id, ` + pgRecord + ` FROM settle_due d JOIN settle_operation o ON o.id = d.operation
+			WHERE o.token = {token} AND o.due > ` + pgNow,
+		renew: `WITH w AS MATERIALIZED (` + pgSettings + `), u AS (
+			UPDATE settle_operation o SET due = ` + pgNow + ` + {due_in}::bigint FROM w
+			WHERE o.id = {id} AND o.token = {if_token} AND o.due > ` + pgNow + `
+			RETURNING o.id, o.due
+		), d AS (
+			UPDATE settle_due d SET due = u.due FROM u WHERE d.operation = u.id
+		)
+		SELECT due, due FROM u`,
+		list:    `SELECT o.id, ` + pgRecord + ` FROM settle_operation o WHERE `,
+		overdue: `o.id IN (SELECT operation FROM settle_due WHERE due < ` + pgNow + ` - {x}::bigint)`,
+		history: `SELECT 1::bigint, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after}::bigint < 1
+			UNION ALL SELECT 2, o.write_id_2, o.at_2, o.entry_2 FROM settle_operation o
+			WHERE o.id = {id} AND {after}::bigint < 2 AND o.write_id_2 IS NOT NULL
+			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry FROM settle_history h WHERE h.operation = {id} AND h.seq > {after}::bigint
+			ORDER BY 1 LIMIT {limit}`,
+		savepoint:  `SAVEPOINT settle`,
+		rollbackTo: `ROLLBACK TO SAVEPOINT settle`,
+		release:    `RELEASE SAVEPOINT settle`,
+
+		hasSchema: `SELECT count(*) FROM pg_catalog.pg_class WHERE relname = 'settle_schema' AND relkind IN ('r', 'p') AND pg_table_is_visible(oid)`,
+		version:   `SELECT version FROM settle_schema`,
+
+		serverClock: true,
+		answer:      answerRow,
+		whole:       true,
+		classify:    pgClass,
+		check:       pgCheck,
+		migrate:     pgMigrate,
+	}
+}
+
+// sqlState finds the five characters of https://www.postgresql.org/docs/current/errcodes-appendix.html.
+func sqlState(err error) string {
+	var e interface {
+		error
+		SQLState() string
+	}
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
+}
+
+func pgClass(err error, _ func(error) (int, bool)) class {
+	switch sqlState(err) {
+	case "40001", "40P01": // serialization failure, deadlock
+		return stale
+	case "55P03": // lock not available
+		return busy
+	case "23505": // unique violation
+		return duplicate
+	}
+	return other
+}
+
+func pgCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) error {
+	var fsync, pages, commit string
+	if err := conn.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')`).
+		Scan(&fsync, &pages, &commit); err != nil {
+		return fmt.Errorf("settle/sqlstore: settings: %w", err)
+	}
+	switch {
+	case opts.AcceptUnsafe:
+	case fsync != "on" || pages != "on":
+		return errors.New("settle/sqlstore: the server has fsync or full_page_writes off, so nothing it keeps is safe: " +
+			"turn them on in postgresql.conf, or set Options.AcceptUnsafe (I1)")
+	case commit == "off":
+		return errors.New("settle/sqlstore: synchronous_commit is off, so a commit may not survive a crash: " +
+			"ALTER ROLE or DATABASE … SET synchronous_commit = on, or set Options.AcceptUnsafe (I1)")
+	}
+	return pgCheckColumns(ctx, conn)
+}
+
+// pgCheckColumns refuses tables of another making, whose names would be compared by a
+// collation instead of as bytes (IC-35).
+func pgCheckColumns(ctx context.Context, conn *sql.Conn) error {
+	rows, err := conn.QueryContext(ctx, `SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod)
+		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+		WHERE c.relname IN ('settle_operation', 'settle_due', 'settle_reference', 'settle_history') AND pg_table_is_visible(c.oid)
+		AND a.attnum > 0 AND NOT a.attisdropped AND format_type(a.atttypid, a.atttypmod) NOT IN ('bytea', 'bigint', 'integer')
+		AND NOT (c.relname = 'settle_operation' AND a.attname = 'state')`)
+	if err != nil {
+		return fmt.Errorf("settle/sqlstore: columns: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var table, column, kind string
+		if err := rows.Scan(&table, &column, &kind); err != nil {
+			return fmt.Errorf("settle/sqlstore: columns: %w", err)
+		}
+		return fmt.Errorf("settle/sqlstore: column %s of %s is %s, which may fold, pad or cut what it keeps: "+
+			"ALTER TABLE %s ALTER COLUMN %s TYPE bytea", column, table, kind, table, column)
+	}
+	return rows.Err()
+}
+
+// pgMigrate runs what is missing in one transaction. Two processes that create the
+// schema at once meet at the table of its version: the second one finds it there.
+func pgMigrate(ctx context.Context, conn *sql.Conn, d *Dialect, wait time.Duration) error {
+	until := time.Now().Add(wait)
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		err := pgMigrateOnce(ctx, conn, d)
+		switch state := sqlState(err); {
+		case err == nil:
+			return nil
+		case state != "23505" && state != "42P07" && state != "42710" && state != "40P01" && state != "40001", time.Now().After(until):
+			return err
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+func pgMigrateOnce(ctx context.Context, conn *sql.Conn, d *Dialect) (err error) {
+	if _, err := conn.ExecContext(ctx, `BEGIN`); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			_, err = conn.ExecContext(ctx, `COMMIT`)
+		} else if _, undo := conn.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); undo != nil {
+			drop(conn)
+		}
+	}()
+	if have, err := schemaVersion(ctx, conn, *d); err != nil {
+		return err
+	} else if have > 0 {
+		if _, err := conn.ExecContext(ctx, `LOCK TABLE settle_schema IN ACCESS EXCLUSIVE MODE`); err != nil {
+			return err
+		}
+	}
+	return d.upgrade(ctx, conn)
+}

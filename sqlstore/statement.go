@@ -1,0 +1,241 @@
+package sqlstore
+
+import (
+	"database/sql"
+	"strconv"
+	"strings"
+
+	"github.com/settle-go/settle"
+)
+
+// Statements are written with named parameters, {id}, which a query turns into the
+// placeholders of its database. {kinds} is a list of n of them.
+type query struct {
+	text   string
+	params []param
+	st     *sql.Stmt // nil: not prepared
+}
+
+// mark is a database's way to write placeholders.
+type mark struct {
+	prefix   string // before a number; "" for plain question marks, which cannot be used twice
+	question bool
+}
+
+// param is a value that a statement can ask for.
+type param int
+
+const (
+	pID param = iota
+	pScope
+	pKind
+	pKey
+	pSubject
+	pPurpose
+	pRetired
+	pHold
+	pAccount
+	pRef
+	pRefs
+	pState
+	pVersion
+	pWas
+	pToken
+	pIfToken
+	pNow
+	pCreated
+	pDue
+	pDueIn
+	pKeep
+	pBody
+	pRequest
+	pResult
+	pWrite
+	pEntry
+	pLate
+	pWait
+	pLimit
+	pAfter
+	pName0
+	pName1
+	pName2
+	pName3
+	pKinds
+)
+
+// paramOf knows the names that statements use.
+func paramOf(name string) (param, bool) {
+	for i, n := range [...]string{
+		pID: "id", pScope: "scope", pKind: "kind", pKey: "key", pSubject: "subject", pPurpose: "purpose", pRetired: "retired", pHold: "hold",
+		pAccount: "account", pRef: "ref", pRefs: "refs", pState: "state", pVersion: "version", pWas: "was", pToken: "token", pIfToken: "if_token",
+		pNow: "now", pCreated: "created", pDue: "due", pDueIn: "due_in", pKeep: "keep", pBody: "body", pRequest: "request", pResult: "result",
+		pWrite: "write", pEntry: "entry", pLate: "late", pWait: "wait", pLimit: "limit", pAfter: "after",
+		pName0: "name0", pName1: "name1", pName2: "name2", pName3: "name3", pKinds: "kinds",
+	} {
+		if n == name {
+			return param(i), true
+		}
+	}
+	return 0, false
+}
+
+// compile panics over a name that nobody knows: a mistake in a dialect, which the first
+// New with it shows.
+func compile(text string, m mark, kinds int) query {
+	var out strings.Builder
+	q := query{}
+	place := func(p param) {
+		at := -1
+		if !m.question && p != pKinds {
+			for i, have := range q.params {
+				if have == p {
+					at = i
+				}
+			}
+		}
+		if at < 0 {
+			at = len(q.params)
+			q.params = append(q.params, p)
+		}
+		if m.question {
+			out.WriteByte('?')
+		} else {
+			out.WriteString(m.prefix + strconv.Itoa(at+1))
+		}
+	}
+	for {
+		before, rest, more := strings.Cut(text, "{")
+		out.WriteString(before)
+		if !more {
+			break
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		p, known := paramOf(name)
+		if !known || !closed {
+			panic("settle/sqlstore: unknown parameter {" + name + "}")
+		}
+		if p == pKinds {
+			for i := range kinds {
+				if i > 0 {
+					out.WriteString(", ")
+				}
+				place(p)
+			}
+		} else {
+			place(p)
+		}
+		text = after
+	}
+	q.text = out.String()
+	return q
+}
+
+// values is what the parameters of one statement stand for. Names and tokens are bound as
+// bytes, never nil, which would be NULL.
+type values struct {
+	record  *settle.Record
+	id      string
+	was     int64
+	now     int64 // of a store without a clock of its own
+	late    int64 // and until when the statement may begin
+	due     any   // an instant, or nil
+	dueIn   any   // a duration, or nil: never
+	keep    bool
+	ifToken string
+	token   string
+	body    []byte
+	ref     any // the first reference that the record owns, or nil
+	refs    []byte
+	write   string
+	entry   []byte
+	wait    any
+	limit   int
+	after   int64
+	names   [4]string
+	kinds   []string
+}
+
+func (v *values) list(params []param) []any {
+	out := make([]any, len(params))
+	kind := 0
+	for i, p := range params {
+		if p == pKinds {
+			out[i] = bytesOf(v.kinds[kind])
+			kind++
+			continue
+		}
+		out[i] = v.of(p)
+	}
+	return out
+}
+
+//nolint:cyclop,gocyclo // a table
+func (v *values) of(p param) any {
+	r := v.record
+	switch p {
+	case pID:
+		return bytesOf(v.id)
+	case pScope:
+		return bytesOf(r.Scope)
+	case pKind:
+		return bytesOf(r.Kind)
+	case pKey:
+		return bytesOf(r.Key)
+	case pSubject:
+		return bytesOf(r.Subject)
+	case pPurpose:
+		return bytesOf(r.Purpose)
+	case pRetired:
+		return retired(r)
+	case pHold:
+		return hold(r)
+	case pAccount:
+		return bytesOf(r.Account)
+	case pRef:
+		return v.ref
+	case pRefs:
+		return v.refs
+	case pState:
+		return string(r.State)
+	case pVersion:
+		return v.was + 1
+	case pWas:
+		return v.was
+	case pToken:
+		return bytesOf(v.token)
+	case pIfToken:
+		return bytesOf(v.ifToken)
+	case pNow:
+		return v.now
+	case pCreated:
+		return r.CreatedAt.UnixMicro()
+	case pDue:
+		return v.due
+	case pDueIn:
+		return v.dueIn
+	case pKeep:
+		return v.keep
+	case pBody:
+		return v.body
+	case pRequest:
+		return payload(r.Request)
+	case pResult:
+		return payload(r.Result)
+	case pWrite:
+		return bytesOf(v.write)
+	case pEntry:
+		return v.entry
+	case pLate:
+		return v.late
+	case pWait:
+		return v.wait
+	case pLimit:
+		return v.limit
+	case pAfter:
+		return v.after
+	case pName0, pName1, pName2, pName3:
+		return bytesOf(v.names[p-pName0])
+	case pKinds:
+	}
+	panic("settle/sqlstore: a list is no value")
+}
