@@ -47,7 +47,7 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 			return nil, nil
 		}
 	}
-	q, err := s.with(ctx, text, len(c.Kinds)) //nolint:sqlclosecheck // it is kept
+	q, err := s.with(ctx, text, len(c.Kinds))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (s *Store) claimAtOnce(ctx context.Context, q *query, v *values) ([]settle.
 	defer conn.Close()
 	var got []found
 	var bad []unreadable
-	rows, err := conn.QueryContext(ctx, q.text, v.list(q.params)...) //nolint:sqlclosecheck // drain closes it
+	rows, err := conn.QueryContext(ctx, q.text, v.list(q.params)...)
 	if err == nil {
 		got, bad, err = s.drain(rows)
 	}

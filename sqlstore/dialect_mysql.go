@@ -156,7 +156,7 @@ func myCheckColumns(ctx context.Context, conn *sql.Conn) error {
 		return fmt.Errorf("settle/sqlstore: columns: %w", err)
 	}
 	defer rows.Close()
-	for rows.Next() {
+	if rows.Next() {
 		var table, column, kind, engine string
 		if err := rows.Scan(&table, &column, &kind, &engine); err != nil {
 			return fmt.Errorf("settle/sqlstore: columns: %w", err)

@@ -205,7 +205,7 @@ func pgCheckColumns(ctx context.Context, conn *sql.Conn) error {
 		return fmt.Errorf("settle/sqlstore: columns: %w", err)
 	}
 	defer rows.Close()
-	for rows.Next() {
+	if rows.Next() {
 		var table, column, kind string
 		if err := rows.Scan(&table, &column, &kind); err != nil {
 			return fmt.Errorf("settle/sqlstore: columns: %w", err)

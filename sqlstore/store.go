@@ -189,7 +189,7 @@ func (s *Store) prepareAll(ctx context.Context) error {
 }
 
 func (s *Store) prepare(ctx context.Context, q *query) (err error) {
-	if q.st, err = s.db.PrepareContext(ctx, q.text); err != nil { //nolint:sqlclosecheck // closed by Close
+	if q.st, err = s.db.PrepareContext(ctx, q.text); err != nil {
 		return failed("prepare", err)
 	}
 	return nil

@@ -61,7 +61,7 @@ func TestMySQLConformance(t *testing.T) {
 		"plain":        {func(*mysql.Config) {}, nil},
 		"found rows":   {func(c *mysql.Config) { c.ClientFoundRows = true }, nil},
 		"interpolated": {func(c *mysql.Config) { c.InterpolateParams = true }, &sqlstore.Options{Unprepared: true}},
-		"serializable": {func(c *mysql.Config) { c.Params["transaction_isolation"] = "'SERIALIZABLE'" }, nil},
+		"serializable": {func(c *mysql.Config) { c.Params["tx_isolation"] = "'SERIALIZABLE'" }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

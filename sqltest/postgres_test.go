@@ -66,11 +66,11 @@ func openPG(tb testing.TB, driver, dsn string, opts *sqlstore.Options) (*sql.DB,
 
 // conformance runs the suite on two handles, since opening one is a matter of many
 // round trips, and empties the tables for every case.
-func conformance(t *testing.T, open func(testing.TB) (*sql.DB, *sqlstore.Store), clear string) {
+func conformance(t *testing.T, open func(testing.TB) (*sql.DB, *sqlstore.Store), empty string) {
 	db, first := open(t)
 	_, second := open(t)
 	storetest.Run(t, storetest.Harness{
-		Open:   func(tb testing.TB) settle.Store { must(tb, run(db, clear)); return first },
+		Open:   func(tb testing.TB) settle.Store { must(tb, run(db, empty)); return first },
 		Reopen: func(testing.TB, settle.Store) settle.Store { return second },
 		Begin: func(tb testing.TB, s settle.Store) (settle.Tx, func() error, func() error) {
 			tx, err := db.BeginTx(context.Background(), nil)
