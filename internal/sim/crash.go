@@ -140,23 +140,3 @@ func (w *sceneWorld) recover() {
 	}
 	w.problem("no end of recovery (I10)")
 }
-
-// CrashLoop plays every point of every scenario, and reports how many there were.
-func CrashLoop(t *testing.T, open OpenStore) {
-	scenes, err := Scenes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range scenes {
-		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel()
-			points := CrashPoints(t, s, open)
-			for _, p := range points {
-				for _, problem := range CrashAt(t, p, open) {
-					t.Error(problem)
-				}
-			}
-			t.Logf("%d calls, %d runs with a fault", points[len(points)-1].Call, len(points))
-		})
-	}
-}

@@ -22,11 +22,7 @@ func inMemory(testing.TB) settle.Store { return memstore.New(nil) }
 // call, provider call and decision, in order. Empty polls are left out.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	scenes, err := Scenes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range scenes {
+	for _, s := range allScenes(t) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			got := goldenTrace(t, s)

@@ -86,15 +86,7 @@ func (w *sceneWorld) write(x settle.Write, r settle.Record) string {
 	var b strings.Builder
 	e := x.Entry
 	fmt.Fprintf(&b, "%s v%d ", w.label(r.ID), r.Version)
-	switch e.From {
-	case e.To:
-		b.WriteString(string(e.To))
-	case "":
-		fmt.Fprintf(&b, "new, %s", e.To)
-	default:
-		fmt.Fprintf(&b, "%s → %s", e.From, e.To)
-	}
-	b.WriteString(" (" + said(e) + ")")
+	b.WriteString(moved(e.From, e.To) + " (" + said(e) + ")")
 	if e.Note == "ledger" {
 		return b.String()
 	}
@@ -105,6 +97,17 @@ func (w *sceneWorld) write(x settle.Write, r settle.Record) string {
 		b.WriteString(", parcel " + string(r.Consequence))
 	}
 	return b.String()
+}
+
+// moved tells a transition.
+func moved(from, to settle.State) string {
+	if from == "" {
+		return "new, " + string(to)
+	}
+	if from == to {
+		return string(to)
+	}
+	return string(from) + " → " + string(to)
 }
 
 // said is what an entry of the history says.

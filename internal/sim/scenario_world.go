@@ -211,6 +211,14 @@ func (w *sceneWorld) close() {
 	}
 }
 
+// anyDue reports whether a worker that asks now is handed something.
+func (w *sceneWorld) anyDue(kinds []string) bool {
+	recs, err := w.raw.List(context.Background(), settle.Query{})
+	return err != nil || slices.ContainsFunc(recs, func(r settle.Record) bool {
+		return slices.Contains(kinds, r.Kind) && !r.Due.IsZero() && !r.Due.After(r.AsOf)
+	})
+}
+
 func (w *sceneWorld) problem(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
