@@ -52,6 +52,7 @@ func CrashPoints(t *testing.T, s *Scene, open OpenStore) []CrashPoint {
 			case f == RunsTwice && c.kind == sceneHook:
 				// A transaction that is run again begins by rolling back; the hook by itself is never
 				// run twice in one.
+			case f == StoreDown && c.kind != sceneStoreCall:
 			case f == RunsTwice && c.Site == siteSend && s.keyless:
 				// A transport that resends where no key guards it: a hole no library can close.
 			default:
@@ -113,6 +114,7 @@ func crashPlay(t *testing.T, s *Scene, open OpenStore, defect *crashDefect, stri
 // recover lets a process that knows nothing finish what the others left. Time goes from one
 // due operation to the next.
 func (w *sceneWorld) recover() {
+	time.Sleep(max(0, time.Until(w.downUntil)))
 	p := w.proc("R")
 	for range 200 {
 		var next time.Time

@@ -21,10 +21,16 @@ const (
 	GoneBefore  Fault = "gone before"  // the process dies and the call is not made
 	GoneAfter   Fault = "gone after"   // the call is made and the process dies
 	RunsTwice   Fault = "runs twice"   // made twice, one answer
+	StoreDown   Fault = "store down"   // this call and all others to the store fail for a minute
 )
 
+// sceneOutage is how long a store is down: longer than any lease and any patience.
+const sceneOutage = time.Minute
+
 // Faults lists them.
-func Faults() []Fault { return []Fault{FailsBefore, AnswerLost, GoneBefore, GoneAfter, RunsTwice} }
+func Faults() []Fault {
+	return []Fault{FailsBefore, AnswerLost, GoneBefore, GoneAfter, RunsTwice, StoreDown}
+}
 
 type sceneKind int
 
@@ -53,6 +59,11 @@ func sceneThrough(p *sceneProc, c *sceneCall, do func() (string, error)) (Fault,
 		w.mu.Unlock()
 		return "", errSceneGone
 	}
+	if c.kind == sceneStoreCall && time.Now().Before(w.downUntil) {
+		w.mu.Unlock()
+		w.say(p.name, "%s   [%s]", c.head(), StoreDown)
+		return StoreDown, errSceneBroken
+	}
 	w.n++
 	c.N, c.Proc = w.n, p.name
 	w.mu.Unlock()
@@ -63,6 +74,12 @@ func sceneThrough(p *sceneProc, c *sceneCall, do func() (string, error)) (Fault,
 	}
 	switch fault {
 	case FailsBefore:
+		w.say(p.name, "%s%s", c.head(), note)
+		return fault, errSceneBroken
+	case StoreDown:
+		w.mu.Lock()
+		w.downUntil = time.Now().Add(sceneOutage)
+		w.mu.Unlock()
 		w.say(p.name, "%s%s", c.head(), note)
 		return fault, errSceneBroken
 	case GoneBefore:

@@ -150,7 +150,7 @@ const (
 	scenePurpose = "purchase"
 )
 
-// execute is Execute or Register: SUBJECT AMOUNT CURRENCY [patience D] [replaces OP].
+// execute is Execute or Register: SUBJECT AMOUNT CURRENCY [patience D] [replaces OP] [token T] [before D].
 func (w *sceneWorld) execute(p *sceneProc, verb string, args []string, background bool) error {
 	amount, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil {
@@ -167,6 +167,14 @@ func (w *sceneWorld) execute(p *sceneProc, verb string, args []string, backgroun
 			if patience, err = time.ParseDuration(args[i+1]); err != nil {
 				return err
 			}
+		case "token":
+			op.Request.Token = secretToken + args[i+1]
+		case "before":
+			d, err := time.ParseDuration(args[i+1])
+			if err != nil {
+				return err
+			}
+			op.SendBefore = w.began.Add(d)
 		case "replaces":
 			if op.Replaces, err = w.id(args[i+1]); err != nil {
 				return err

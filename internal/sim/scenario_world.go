@@ -40,20 +40,21 @@ type sceneWorld struct {
 	plan     func(*sceneCall) Fault // faults of any call, called one at a time; nil: none
 	trace    func(line string)      // nil: nobody reads along; called from many goroutines
 
-	mu       sync.Mutex
-	procs    map[string]*sceneProc
-	order    []string // names of processes
-	n        int      // calls so far
-	labels   map[string]string
-	names    map[string]string // of keys
-	claims   map[string]int64  // rows handed out by Store.Claim, which leave no history
-	answers  []sceneAnswer
-	cleared  map[string]time.Time // when a person recorded that no request had an effect
-	problems []string
-	log      bytes.Buffer
-	parcelsN int
-	hookBad  int // runs of the hook that still fail
-	loose    sync.WaitGroup
+	mu        sync.Mutex
+	procs     map[string]*sceneProc
+	order     []string // names of processes
+	n         int      // calls so far
+	labels    map[string]string
+	names     map[string]string // of keys
+	claims    map[string]int64  // rows handed out by Store.Claim, which leave no history
+	answers   []sceneAnswer
+	cleared   map[string]time.Time // when a person recorded that no request had an effect
+	problems  []string
+	log       bytes.Buffer
+	downUntil time.Time // the store
+	parcelsN  int
+	hookBad   int // runs of the hook that still fail
+	loose     sync.WaitGroup
 }
 
 // sceneAnswer is what came back to the process for one create request.
