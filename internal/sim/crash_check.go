@@ -156,6 +156,7 @@ func (w *sceneWorld) checkHistory(r settle.Record) {
 	var last settle.Entry
 	var n int64
 	writes := map[string]bool{}
+	replies := map[string]bool{}
 	loose := []settle.State{settle.StateUnknown, settle.StateSubmitting}
 	for x, err := range w.reader.History(context.Background(), r.ID) {
 		if err != nil {
@@ -170,6 +171,12 @@ func (w *sceneWorld) checkHistory(r settle.Record) {
 			w.problem("%s: entry %d starts from %q, the one before ended in %q (I12)", w.label(r.ID), x.Seq, x.From, last.To)
 		case writes[x.Write]:
 			w.problem("%s: one change is in the history twice (I15)", w.label(r.ID))
+		}
+		if reply := fmt.Sprint(x.Attempt, x.Fact); x.Source == settle.SourceReply {
+			if replies[reply] {
+				w.problem("%s: the answer of attempt %d is recorded twice (I15)", w.label(r.ID), x.Attempt)
+			}
+			replies[reply] = true
 		}
 		writes[x.Write], last = true, x
 	}

@@ -55,8 +55,8 @@ func TestCrashLoopNotices(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for _, p := range CrashPoints(t, byName[c.in], inMemory) {
-				for _, problem := range crashAt(t, p, inMemory, &c.defect) {
+			for _, p := range CrashPoints(t, byName[c.in], sceneMemory) {
+				for _, problem := range crashAt(t, p, sceneMemory, &c.defect) {
 					if strings.Contains(problem, c.want) {
 						t.Log(strings.SplitN(problem, "\n", 2)[0])
 						for _, part := range []string{p.Scene.Name, fmt.Sprintf("call %d", p.Call), p.Site, string(p.Fault)} {

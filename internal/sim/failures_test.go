@@ -96,7 +96,7 @@ func TestFailureTable(t *testing.T) {
 			s.Name != "execute" {
 			t.Errorf("no row names the scenario %s", s.Name)
 		}
-		for _, p := range CrashPoints(t, s, inMemory) {
+		for _, p := range CrashPoints(t, s, sceneMemory) {
 			played[pair{p.Site, p.Fault}] = true
 		}
 	}
@@ -223,7 +223,7 @@ func sceneNotes(t *testing.T, s *Scene) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
 	synctest.Test(t, func(t *testing.T) {
-		w := newSceneWorld(t, s, inMemory, nil)
+		w := newSceneWorld(t, s, sceneMemory, nil)
 		w.run(true, nil)
 		w.close()
 		for _, r := range w.records() {

@@ -16,7 +16,7 @@ import (
 
 var goldenUpdate = flag.Bool("update", false, "write the traces under testdata anew")
 
-func inMemory(testing.TB) settle.Store { return memstore.New(nil) }
+func sceneMemory(testing.TB) settle.Store { return memstore.New(nil) }
 
 // TestGolden plays every scenario and compares its trace with the recorded one: each store
 // call, provider call and decision, in order. Empty polls are left out.
@@ -43,7 +43,7 @@ func TestGolden(t *testing.T) {
 func goldenTrace(t *testing.T, s *Scene) string {
 	var g goldenLines
 	synctest.Test(t, func(t *testing.T) {
-		w := newSceneWorld(t, s, inMemory, nil)
+		w := newSceneWorld(t, s, sceneMemory, nil)
 		w.trace = g.add
 		w.run(true, g.add)
 		g.end()
