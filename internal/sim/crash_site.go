@@ -1,0 +1,68 @@
+package sim
+
+import "github.com/settle-go/settle"
+
+// The places of the protocol at which a process talks to the outside, as docs/failures.md
+// names them. Commits are told apart by what they record.
+const (
+	siteSend    = "send"              // the request itself
+	siteAsk     = "look up"           // by our own reference
+	siteAskRef  = "look up by ref"    // by the provider's
+	siteHook    = "hook"              // the application's, inside a commit
+	siteClaim   = "claim due"         // a worker asks for what is due
+	siteRenew   = "renew"             // a holder keeps its claim
+	siteOverdue = "list overdue"      // a worker looks for what nobody claims
+	siteIntent  = "read the intent"   // is it known?
+	siteID      = "read by id"        // the operation itself, its parent or its child
+	siteFirst   = "commit first send" // registration with the first attempt in it
+	siteAttempt = "commit attempt"    // each later attempt
+)
+
+// siteRead names a read.
+func siteRead(by settle.Index) string {
+	switch by.Name {
+	case settle.IndexIntent:
+		return siteIntent
+	case settle.IndexID:
+		return siteID
+	case settle.IndexKey, settle.IndexHold, settle.IndexRef:
+	}
+	return "read by " + string(by.Name)
+}
+
+// siteCommit names a commit by its own write, the one that others follow from.
+func siteCommit(ch settle.Change) string {
+	w := ch.Writes[0]
+	x := w.Entry
+	var what string
+	switch {
+	case x.Note == "replaced":
+		what = "next try"
+	case w.IfVersion == 0 && w.Record.Fingerprint.IsZero():
+		what = "tombstone"
+	case w.IfVersion == 0 && x.Note == "attempt":
+		what = "first send"
+	case w.IfVersion == 0 && w.Record.Undoes.Operation != "":
+		what = "wish"
+	case w.IfVersion == 0:
+		what = "registration"
+	case x.Source == settle.SourceReply && x.Fact == settle.NotSent && x.Note == "":
+		what = "reply" // or that nothing was sent after all
+	case x.Source == settle.SourceReply:
+		what = "reply"
+	case x.Source == settle.SourceLookup:
+		what = "lookup"
+	case x.Source == settle.SourcePerson:
+		what = "decision"
+	case x.Source == settle.SourceCaller && w.Record.Withdrawn == x.Note && x.To == settle.StateCanceled:
+		what = "withdrawal"
+	case x.Note == "hook_failed":
+		what = "consequence"
+	default:
+		what = x.Note // attempt, claim, wait, review, cancel, consequence, refreshed, redrive
+	}
+	if w.Record.Undoes.Operation != "" && what != "wish" {
+		what = "refund's " + what
+	}
+	return "commit " + what
+}
