@@ -1,6 +1,7 @@
 package providertest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -161,8 +162,7 @@ func keyByteForByte(t tester, e *env) {
 	for _, key := range e.keys() {
 		c := e.next()
 		c.key = key
-		r := e.executed(t, w, c)
-		e.wantKey(t, c, r)
+		e.wantKey(t, c, e.submit(t, w, c))
 	}
 }
 
@@ -178,9 +178,21 @@ func (e *env) wantKey(t tester, c call, r result) {
 		case c.key == "" && len(got) > 0:
 			t.Errorf("no key was given, and %s %s has %q at %v: nothing but settle makes keys", s.Method, s.URL.Path, got, e.key)
 		case c.key != "" && !slices.Equal(got, []string{c.key}):
-			t.Errorf("%s %s has %q at %v\n\twant exactly %q", s.Method, s.URL.Path, got, e.key, c.key)
+			t.Errorf("%s %s has %q at %v\n\twant exactly %q%s", s.Method, s.URL.Path, got, e.key, c.key, difference(got, c.key))
 		}
 	}
+}
+
+// difference says where a key that is there differs from the one that should be.
+func difference(got []string, want string) string {
+	if len(got) != 1 {
+		return fmt.Sprintf("\n\t(%d values are there)", len(got))
+	}
+	i := 0
+	for i < min(len(got[0]), len(want)) && got[0][i] == want[i] {
+		i++
+	}
+	return fmt.Sprintf("\n\t(%d bytes instead of %d; they differ from byte %d on)", len(got[0]), len(want), i)
 }
 
 func keySameOnEveryAttempt(t tester, e *env) {
@@ -230,7 +242,7 @@ func referenceInPlace(t tester, e *env) {
 	w := e.open()
 	for range 2 {
 		c := e.next()
-		r := e.executed(t, w, c)
+		r := e.submit(t, w, c)
 		for _, s := range r.creates {
 			if got := e.reference.readings(s); !slices.Equal(got, []string{c.id}) {
 				t.Errorf("%s %s has %q at %v, want %q", s.Method, s.URL.Path, got, e.reference, c.id)

@@ -75,8 +75,8 @@ func resendSameBytes(t tester, e *env) {
 // noAnswers submits into each trouble.
 func (e *env) noAnswers(t tester, troubles []trouble) {
 	t.Helper()
+	w := e.open()
 	for _, tr := range troubles {
-		w := e.open()
 		w.onCreate(tr.serve)
 		if r := e.submit(t, w, e.next()); !tr.quiet(r) {
 			t.Errorf("%s: the adapter reports %s", tr.name, r)

@@ -160,7 +160,7 @@ func newEnv[Req, Res any](t testing.TB, h Harness[Req, Res]) *env {
 	}
 	e.open = func() *world { return start(func(w *wire) Wire { return w.address(t) }) }
 	e.unreachable = func() *world {
-		return start(func(w *wire) Wire { return w.unreachable(t) })
+		return start(func(*wire) Wire { return unreachable(t) })
 	}
 	e.promise = e.open().contract()
 	return e

@@ -108,6 +108,7 @@ func (e *env) wantReported(t tester, what, said string, r result, want settle.Am
 	switch {
 	case !r.seen():
 		t.Errorf("the reply to %s states the %s, and the adapter reports %s; want the effect, with what was said", what, said, r)
+	case r.fact != settle.Applied && r.obs.Terms.IsZero(): // not decided yet, so nothing to state
 	case !r.obs.Terms.Amount.Equal(want):
 		t.Errorf("the reply to %s states the %s, and the adapter reports %v; want %v", what, said, r.obs.Terms.Amount, want)
 	}
@@ -129,7 +130,7 @@ func termsCurrency(t tester, e *env) {
 func termsAccount(t tester, e *env) {
 	const other = "acct_of_somebody_else"
 	e.reported(t, e.echo.Account, other, func(what string, _ settle.Terms, r result) {
-		if !r.seen() || r.obs.Terms.Account != other {
+		if !r.seen() || r.obs.Terms.Account != other && (r.fact == settle.Applied || !r.obs.Terms.IsZero()) {
 			t.Errorf("the reply to %s names the account %q, and the adapter reports %s in account %q", what, other, r, r.obs.Terms.Account)
 		}
 	})

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	htmlType = "text/html; charset=utf-8"
-	jsonType = "application/json"
+	htmlType  = "text/html; charset=utf-8"
+	jsonType  = "application/json"
 	errorPage = "<html><head><title>Error</title></head><body>upstream said no</body></html>"
 )
 
@@ -94,7 +94,7 @@ func redirects() []trouble {
 	var out []trouble
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		out = append(out, trouble{name: fmt.Sprintf("%d to another host", status), serve: func(x *exchange) {
-			x.rw.Header().Set("Location", x.w.elsewhere.URL+x.sent.URL.String())
+			x.rw.Header().Set("Location", x.w.elsewhere().URL+x.sent.URL.String())
 			x.rw.WriteHeader(status)
 		}})
 	}

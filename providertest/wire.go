@@ -21,8 +21,8 @@ type wire struct {
 	local   http.Handler
 	creates func(Sent) bool
 	server  *httptest.Server
-	// elsewhere is another host that serves the same provider: where redirects point.
-	elsewhere *httptest.Server
+	// elsewhere makes, once, another host that serves the same provider: where redirects point.
+	elsewhere func() *httptest.Server
 	// over ends whatever still hangs when the case does.
 	over chan struct{}
 
@@ -45,17 +45,20 @@ func newWire(t testing.TB, local http.Handler, creates func(Sent) bool) *wire {
 		}
 	}
 	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.handle(rw, r) }))
-	w.elsewhere = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		x := newExchange(w, rw, r)
-		w.mu.Lock()
-		w.strays = append(w.strays, x.sent)
-		w.mu.Unlock()
-		x.pass()
-	}))
+	w.elsewhere = sync.OnceValue(func() *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			x := newExchange(w, rw, r)
+			w.mu.Lock()
+			w.strays = append(w.strays, x.sent)
+			w.mu.Unlock()
+			x.pass()
+		}))
+		t.Cleanup(s.Close)
+		return s
+	})
 	t.Cleanup(func() {
 		close(w.over)
 		w.server.Close()
-		w.elsewhere.Close()
 	})
 	return w
 }
@@ -64,19 +67,20 @@ func newWire(t testing.TB, local http.Handler, creates func(Sent) bool) *wire {
 func (w *wire) address(t testing.TB) Wire {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return Wire{URL: w.server.URL, Transport: diverter{w, transport}}
+	return Wire{URL: w.server.URL, Transport: diverter{w.server.URL, transport}}
 }
 
-// diverter sends every request to the proxy, whatever host it names.
+// diverter sends every request to the proxy, whatever host it names; a request that
+// follows a redirect of the proxy goes where that points.
 type diverter struct {
-	w    *wire
-	base http.RoundTripper
+	proxy string
+	base  http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
 func (d diverter) RoundTrip(r *http.Request) (*http.Response, error) {
-	host := strings.TrimPrefix(d.w.server.URL, "http://")
-	if r.URL.Host != host && r.URL.Host != strings.TrimPrefix(d.w.elsewhere.URL, "http://") {
+	host := strings.TrimPrefix(d.proxy, "http://")
+	if r.URL.Host != host && r.Response == nil {
 		r = r.Clone(r.Context())
 		r.URL.Scheme, r.URL.Host, r.Host = "http", host, ""
 	}
@@ -217,12 +221,12 @@ func (x *exchange) hang() {
 }
 
 // unreachable is an address that nobody listens on, for a provider that is down.
-func (w *wire) unreachable(t testing.TB) Wire {
+func unreachable(t testing.TB) Wire {
 	dead := httptest.NewServer(nil)
 	dead.Close()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return Wire{URL: dead.URL, Transport: diverter{&wire{server: dead, elsewhere: w.elsewhere}, transport}}
+	return Wire{URL: dead.URL, Transport: diverter{dead.URL, transport}}
 }
 
 // readings lists what stands at the place in a request.
