@@ -134,6 +134,13 @@ func (c *Client) List(ctx context.Context, q Query) (out Page, err error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/"+q.Kind+"s?"+v.Encode(), "", nil, &out)
 }
 
+// Deliveries is Provider.Deliveries.
+func (c *Client) Deliveries(ctx context.Context, after int) ([]Event, error) {
+	var out wireEvents
+	err := c.do(ctx, http.MethodGet, fmt.Sprintf("/v1/events?after=%d", after), "", nil, &out)
+	return out.Events, err
+}
+
 func (c *Client) do(ctx context.Context, method, path, key string, in []byte, out any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(in))
 	if err != nil {
