@@ -209,3 +209,47 @@ func TestRunOnRefundAdapter(t *testing.T) {
 	}
 	Run(t, h)
 }
+
+// TestPublicCasesOfTheSuite: what Run says of adapters that failed in public.
+func TestPublicCasesOfTheSuite(t *testing.T) {
+	t.Run("IC-48", func(t *testing.T) {
+		b := listingBench()
+		b.options.PageSize, b.pageSize = 100, 100
+		if failures := failuresOf(t, caseNamed(t, "lookup/every_page"), newEnv(t, b.harness())); len(failures) > 0 {
+			t.Errorf("an adapter that reads all pages of 250 charges fails: %v", failures)
+		}
+		first := listing(func(ctx context.Context, api API, q Query) (Page, error) {
+			page, err := api.List(ctx, q)
+			page.Next = ""
+			return page, err
+		})()
+		first.options.PageSize, first.pageSize = 100, 100
+		if len(failuresOf(t, caseNamed(t, "lookup/every_page"), newEnv(t, first.harness()))) == 0 {
+			t.Error("an adapter that reads the first 100 of 250 charges passes")
+		}
+	})
+	t.Run("IC-65", func(t *testing.T) {
+		strip := func(r *http.Request) *http.Request {
+			r = r.Clone(r.Context())
+			r.Header.Del("Idempotency-Key")
+			return r
+		}
+		before := keyedBench() // the layer is part of the client
+		before.carrier = func(next http.RoundTripper) http.RoundTripper {
+			return carrierFunc(func(r *http.Request) (*http.Response, error) { return next.RoundTrip(strip(r)) })
+		}
+		behind := keyedBench().harness() // the layer is a service in front of the provider
+		local := behind.Local
+		behind.Local = func(t testing.TB) Local {
+			l := local(t)
+			next := l.Handler
+			l.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, strip(r)) })
+			return l
+		}
+		for id, h := range map[string]Harness[Payment, Receipt]{"key/byte_for_byte": before.harness(), "key/honored": behind} {
+			if len(failuresOf(t, caseNamed(t, id), newEnv(t, h))) == 0 {
+				t.Errorf("%s: an adapter whose key is dropped on the way passes", id)
+			}
+		}
+	})
+}
