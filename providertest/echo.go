@@ -14,6 +14,8 @@ type Echo struct {
 	// Amount, Currency and Account name the members. Amount and Currency are required
 	// if the adapter's Terms state an amount; an empty Account is not checked.
 	Amount, Currency, Account []string
+	// Other names the members that state Terms.Other, by its names; what is not here is not checked.
+	Other map[string][]string
 	// Rewrite replaces JSON as the format of replies: it puts value in the place of
 	// what body states under any of the names.
 	Rewrite func(body []byte, names []string, value string) []byte

@@ -19,6 +19,7 @@ const (
 type bench struct {
 	options  Options
 	promise  func(*settle.Contract)
+	others   map[string][]string
 	carrier  func(http.RoundTripper) http.RoundTripper
 	api      func(API) API
 	adapter  func(settle.Adapter[Payment, Receipt]) settle.Adapter[Payment, Receipt]
@@ -68,7 +69,7 @@ func (b bench) harness() Harness[Payment, Receipt] {
 			return Payment{Amount: 1000 + int64(n), Currency: []string{"EUR", "JPY", "KWD"}[n%3]}
 		},
 		Key: InHeader("Idempotency-Key"), Reference: InJSON("/reference"), Account: InJSON("/account"),
-		Echo:     Echo{Amount: []string{"amount"}, Currency: []string{"currency"}, Account: []string{"account"}},
+		Echo:     Echo{Amount: []string{"amount"}, Currency: []string{"currency"}, Account: []string{"account"}, Other: b.others},
 		Answers:  simulatorAnswers(&b.options),
 		PageSize: b.pageSize,
 		Secrets:  []string{testCredential},

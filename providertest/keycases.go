@@ -62,7 +62,7 @@ func keyCases() []testCase {
 }
 
 func contractAccepted(t tester, e *env) {
-	if err := e.open().accepted(t.Context()); err != nil {
+	if err := e.open().accepted(); err != nil {
 		t.Errorf("settle.New refuses the adapter: %v", err)
 	}
 	if e.promise.Keys.Window > 0 && e.key.none() {

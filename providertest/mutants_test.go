@@ -253,6 +253,53 @@ func mutants() []mutant {
 		return b
 	}, "terms/stated")
 
+	add("states the currency twice, once as asked", func() bench {
+		b := onObservation(func(c callOf, o *observation) {
+			if !o.Terms.IsZero() {
+				o.Terms.Other = c.Terms.Other
+			}
+		})()
+		b.others = map[string][]string{"currency": {"currency"}}
+		next := b.adapter
+		b.adapter = func(a settle.Adapter[Payment, Receipt]) settle.Adapter[Payment, Receipt] {
+			terms := a.TermsFunc
+			a.TermsFunc = func(op settle.Operation[Payment]) settle.Terms {
+				t := terms(op)
+				t.Other = map[string]string{"currency": strings.ToLower(op.Request.Currency)}
+				return t
+			}
+			return next(a)
+		}
+		return b
+	}, "terms/others_as_reported")
+
+	// With an engine.
+	add("keeps the key to itself", onSubmit(func(ctx context.Context, c callOf, next ask) (observation, error) {
+		return observation{Fact: settle.Unclear}, nil
+	}), "engine/confirms")
+	add("returns a result that does not fit", func() bench {
+		return onObservation(func(_ callOf, o *observation) { o.Result.ID = strings.Repeat("x", settle.MaxResult+1) })()
+	}, "engine/confirms")
+	add("sends again under the engine", onSubmit(func(ctx context.Context, c callOf, next ask) (observation, error) {
+		if o, err := next(ctx, c); err != nil {
+			return o, err
+		}
+		return next(ctx, c)
+	}), "engine/confirms")
+	add("looks for the wrong name", onLookup(func(ctx context.Context, c callOf, next ask) (observation, error) {
+		d := *c
+		d.ID = c.Subject + "-1"
+		return next(ctx, &d)
+	}), "engine/lost_reply")
+	add("takes a lost reply for a refusal", onSubmit(func(ctx context.Context, c callOf, next ask) (observation, error) {
+		o, err := next(ctx, c)
+		if err != nil {
+			return observation{Fact: settle.Declined}, nil
+		}
+		return o, err
+	}), "engine/lost_reply")
+	add("confirms what was asked whatever came", echo, "engine/wrong_amount")
+
 	// Secrets.
 	add("shows the credential", onSubmit(func(ctx context.Context, c callOf, next ask) (observation, error) {
 		o, err := next(ctx, c)

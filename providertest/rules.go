@@ -23,6 +23,7 @@ var rules = map[string]string{
 	"lookup":    "a lookup finds what exists, says NotFound only after it has seen everything, and has no effect",
 	"terms":     "Terms report what the provider said, raw and unscaled, never what was asked",
 	"context":   "a call returns when its context ends, and its request may have landed all the same",
+	"engine":    "an operation with the adapter ends as what happened",
 	"secrets":   "no credential appears in an error or an observation (I16)",
 	"panics":    "an adapter does not panic, whatever the provider says",
 }
@@ -50,7 +51,7 @@ type testCase struct {
 func allCases() []testCase {
 	return slices.Concat(
 		contractCases(), keyCases(), resendCases(), noAnswerCases(), answerCases(), lookupCases(), pageCases(),
-		termsCases(), contextCases(), secretCases(),
+		termsCases(), contextCases(), secretCases(), engineCases(),
 	)
 }
 

@@ -54,7 +54,15 @@ type subject interface {
 	terms(c call) settle.Terms
 	submit(ctx context.Context, c call) (settle.Observation[struct{}], error)
 	lookup(ctx context.Context, c call) (settle.Observation[struct{}], error)
-	accepted(ctx context.Context) error
+	accepted() error
+	execute(ctx context.Context, c call) (ending, error)
+}
+
+// ending is how an operation with the adapter ended, twice.
+type ending struct {
+	record     settle.Record
+	hasResult  bool
+	err, again error
 }
 
 // typed is the edge at which the type parameters of a harness end.
@@ -66,13 +74,15 @@ type typed[Req, Res any] struct {
 
 func (s typed[Req, Res]) contract() settle.Contract { return s.adapter.Contract() }
 
-func (s typed[Req, Res]) terms(c call) settle.Terms {
+func (s typed[Req, Res]) operation(c call) settle.Operation[Req] {
 	op := settle.Operation[Req]{Scope: "providertest", Subject: c.id, Purpose: "sample", Request: s.request(c.n)}
 	if s.undoes != nil {
 		op.Undoes = s.undoes(c.n)
 	}
-	return s.adapter.Terms(op)
+	return op
 }
+
+func (s typed[Req, Res]) terms(c call) settle.Terms { return s.adapter.Terms(s.operation(c)) }
 
 func (s typed[Req, Res]) call(c call) *settle.Call[Req] {
 	out := settle.Call[Req]{
@@ -95,13 +105,32 @@ func (s typed[Req, Res]) lookup(ctx context.Context, c call) (settle.Observation
 	return untyped(o), err
 }
 
-func (s typed[Req, Res]) accepted(context.Context) error {
+func (s typed[Req, Res]) executor() (*settle.Engine, *settle.Executor[Req, Res], error) {
 	e, err := settle.Open(memstore.New(nil), nil)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	_, err = settle.New(e, "sample", s.adapter, nil)
+	x, err := settle.New(e, "sample", s.adapter, nil)
+	return e, x, err
+}
+
+func (s typed[Req, Res]) accepted() error {
+	_, _, err := s.executor()
 	return err
+}
+
+func (s typed[Req, Res]) execute(ctx context.Context, c call) (ending, error) {
+	e, x, err := s.executor()
+	if err != nil {
+		return ending{}, err
+	}
+	op := s.operation(c)
+	var ended ending
+	out, err := x.Execute(ctx, op)
+	ended.record, ended.err = out.Record, err
+	_, ended.hasResult = out.Result()
+	_, ended.again = x.Execute(ctx, op)
+	return ended, e.Drain(ctx)
 }
 
 func untyped[Res any](o settle.Observation[Res]) settle.Observation[struct{}] {

@@ -33,6 +33,16 @@ func termsCases() []testCase {
 				return ""
 			},
 		},
+		{
+			rule: "terms", name: "others_as_reported", run: termsOthers,
+			proves: "what else the terms state is taken from the reply",
+			needs: func(e *env) string {
+				if len(e.echo.Other) == 0 {
+					return "no Harness.Echo.Other"
+				}
+				return ""
+			},
+		},
 	}
 }
 
@@ -123,6 +133,17 @@ func termsCurrency(t tester, e *env) {
 			_, unit, _ := strings.Cut(stated.Amount.Unit, "/")
 			want := settle.Amount{Value: stated.Amount.Value, Unit: currency + "/" + unit}
 			e.wantReported(t, what, "currency "+currency, r, want)
+		})
+	}
+}
+
+func termsOthers(t tester, e *env) {
+	const other = "something_else"
+	for name, members := range e.echo.Other {
+		e.reported(t, members, other, func(what string, _ settle.Terms, r result) {
+			if !r.seen() || r.obs.Terms.Other[name] != other && (r.fact == settle.Applied || !r.obs.Terms.IsZero()) {
+				t.Errorf("the reply to %s states %q as %s, and the adapter reports %s with %q", what, other, name, r, r.obs.Terms.Other[name])
+			}
 		})
 	}
 }
