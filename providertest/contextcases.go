@@ -31,7 +31,7 @@ func contextCases() []testCase {
 }
 
 // endAt starts a call and ends its context once the proxy holds the request.
-func (e *env) endAt(t tester, w *world, c call, lookup bool, why error, held <-chan struct{}) result {
+func (e *env) endAt(t tester, w *world, c call, lookup bool, why error, held <-chan struct{}) {
 	t.Helper()
 	ctx := newCue()
 	done := e.background(w, ctx, c, lookup)
@@ -41,7 +41,6 @@ func (e *env) endAt(t tester, w *world, c call, lookup bool, why error, held <-c
 	if !r.noAnswer() {
 		t.Errorf("the context ended (%v) before the reply came, and the adapter reports %s", why, r)
 	}
-	return r
 }
 
 func contextAfterEffect(t tester, e *env) {

@@ -70,7 +70,7 @@ func lookupFailedPage(t tester, e *env) {
 					x.pass()
 				})
 				r := e.lookup(t, w, c)
-				if !r.noAnswer() && !(r.seen() && clean.seen()) {
+				if found := r.seen() && clean.seen(); !found && !r.noAnswer() {
 					t.Errorf("request %d of %d of the lookup failed (%s), and the adapter reports %s", page+1, len(clean.asks), tr.name, r)
 				}
 			}

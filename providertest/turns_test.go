@@ -2,6 +2,7 @@ package providertest_test
 
 import (
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,11 +14,28 @@ import (
 
 const day = 24 * time.Hour
 
-// at is a clock for Options.Now that the test moves.
-func at(o *pt.Options) *time.Time {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	o.Now = func() time.Time { return now }
-	return &now
+// handClock is a clock for Options.Now that the test moves.
+type handClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func at(o *pt.Options) *handClock {
+	c := &handClock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	o.Now = c.Now
+	return c
+}
+
+func (c *handClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *handClock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
 }
 
 func TestAcceptedAndDecidedDaysLater(t *testing.T) {
@@ -37,13 +55,15 @@ func TestAcceptedAndDecidedDaysLater(t *testing.T) {
 			t.Parallel()
 			o := &pt.Options{}
 			now := at(o)
-			start := *now
+			start := now.Now()
 			p := pt.New(o)
 			api := serve(t, p)
 			p.Script(c.step)
 			_, _ = api.Create(t.Context(), charge("k1"))
 			for i, want := range c.becomes {
-				*now = start.Add(time.Duration(i) * day)
+				if i > 0 {
+					now.add(day)
+				}
 				got, err := api.Get(t.Context(), "ch_1")
 				require.NoError(t, err)
 				assert.Equal(t, want, got.Status, "on day %d", i)
@@ -73,7 +93,7 @@ func TestClockAndHand(t *testing.T) {
 
 	p, err := pt.Open(o) // what the clock will do outlives the process
 	require.NoError(t, err)
-	*now = now.Add(10 * day)
+	now.add(10 * day)
 	var got []pt.ObjectStatus
 	for _, o := range p.Objects() {
 		got = append(got, o.Status)
@@ -100,7 +120,7 @@ func TestADecisionIsSeenByARepeatedRequest(t *testing.T) {
 	first, err := p.Create(t.Context(), charge("k1"))
 	require.NoError(t, err)
 	assert.Equal(t, pt.StatusProcessing, first.Status)
-	*now = now.Add(day)
+	now.add(day)
 	again, err := p.Create(t.Context(), charge("k1"))
 	require.NoError(t, err)
 	assert.Equal(t, pt.StatusSucceeded, again.Status)
@@ -119,6 +139,6 @@ func TestDecisionAndDelayedRequestInOrderOfTime(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.Create(t.Context(), pt.Request{Kind: pt.KindRefund, Parent: "ch_2", Amount: 1, Currency: "EUR"})
 	require.ErrorIs(t, err, pt.ErrNoReply)
-	*now = now.Add(day)
+	now.add(day)
 	assert.Len(t, p.Objects(), 2, "the refund came after the charge was taken back")
 }
