@@ -1,6 +1,7 @@
 package providertest
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -190,11 +191,8 @@ func credentials(s Sent) []string {
 		}
 		out = append(out, rest)
 		if b, err := base64.StdEncoding.DecodeString(rest); err == nil && strings.EqualFold(scheme, "Basic") {
-			for part := range strings.SplitSeq(string(b), ":") {
-				if len(part) >= 4 {
-					out = append(out, part)
-				}
-			}
+			user, password, _ := strings.Cut(string(b), ":")
+			out = append(out, cmp.Or(password, user)) // some put the key where the user's name goes
 		}
 	}
 	return out
