@@ -163,12 +163,22 @@ func TestKeyCasesOnEveryKindOfKey(t *testing.T) {
 		"replays current":     func(b *bench) { b.options.Replay = ReplayCurrent },
 		"replays a reference": func(b *bench) { b.options.Replay = ReplayNames },
 		"drift unnoticed":     func(b *bench) { b.options.Drift = DriftIgnore },
-		"no lookup":           func(b *bench) { b.promise = func(c *settle.Contract) { c.Lookup = settle.NoLookup } },
+		"sends again by itself": func(b *bench) {
+			b.api = func(api API) API {
+				return flawedAPI{API: api, create: func(ctx context.Context, api API, r Request) (Object, error) {
+					if o, err := api.Create(ctx, r); err == nil || ctx.Err() != nil {
+						return o, err
+					}
+					return api.Create(ctx, r)
+				}}
+			}
+		},
+		"no lookup": func(b *bench) { b.promise = func(c *settle.Contract) { c.Lookup = settle.NoLookup } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := keyedBench()
 			change(&b)
-			for _, id := range []string{"contract/accepted", "key/byte_for_byte", "key/same_on_every_attempt", "key/honored", "context/lands_late"} {
+			for _, id := range []string{"contract/accepted", "key/byte_for_byte", "key/same_on_every_attempt", "key/honored", "resend/same_bytes", "no_answer/reply_lost", "context/lands_late"} {
 				if failures := failuresOf(t, caseNamed(t, id), newEnv(t, b.harness())); len(failures) > 0 {
 					t.Error(failures)
 				}

@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/settle-go/settle"
 )
@@ -83,9 +84,9 @@ func lookupNoEffect(t tester, e *env) {
 
 // lookupTroubles are what can happen to a question.
 func lookupTroubles() []trouble {
-	out := append(lostReplies(), serverErrors()[0], serverErrors()[5], unreadable()[1])
+	out := append(lostReplies(), serverErrors()[0], serverErrors()[5], unreadable()[1], halfABody())
 	for _, status := range []int{401, 403, 409, 429} {
-		out = append(out, trouble{name: "status", mayNotApply: true, serve: func(x *exchange) { x.answer(status, htmlType, errorPage) }})
+		out = append(out, trouble{name: fmt.Sprintf("status %d", status), mayNotApply: true, serve: func(x *exchange) { x.answer(status, htmlType, errorPage) }})
 	}
 	return out
 }

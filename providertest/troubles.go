@@ -56,14 +56,18 @@ func unreadable() []trouble {
 			x.answer(200, contentType, body)
 		}})
 	}
-	return append(out, trouble{name: "200 with half of the body", serve: func(x *exchange) {
-		a := x.perform()
-		a.body = a.body[:len(a.body)/2]
-		x.write(a)
-	}}, trouble{name: "204", serve: func(x *exchange) {
+	return append(out, halfABody(), trouble{name: "204", serve: func(x *exchange) {
 		x.perform()
 		x.rw.WriteHeader(204)
 	}})
+}
+
+func halfABody() trouble {
+	return trouble{name: "200 with half of the body", serve: func(x *exchange) {
+		a := x.perform()
+		a.body = a.body[:len(a.body)/2]
+		x.write(a)
+	}}
 }
 
 // conflicts are 409 that do not say which of its meanings they have.

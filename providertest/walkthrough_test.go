@@ -106,10 +106,10 @@ func explain(err error) (settle.Observation[Sent], error) {
 		return settle.Observation[Sent]{}, err
 	}
 	o := settle.Observation[Sent]{Code: refused.Code}
-	switch {
-	case refused.Code == "insufficient_funds" || refused.Code == "unknown_recipient":
+	switch refused.Code {
+	case "insufficient_funds", "unknown_recipient":
 		o.Fact = settle.Declined
-	case refused.Code == "rate_limited" || refused.Code == "bad_token":
+	case "rate_limited", "bad_token":
 		o.Fact = settle.NotApplied
 		o.RetryAfter = refused.RetryAfter
 	} // 409 request_in_progress, request_id_reused, and all that is not documented: Unclear
