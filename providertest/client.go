@@ -27,12 +27,15 @@ type Client struct {
 var _ API = (*Client)(nil)
 
 // NewClient returns a client for the provider at baseURL; a nil HTTP client means
-// http.DefaultClient.
+// http.DefaultClient. It follows no redirect, whatever c does: net/http would send a
+// request that creates, and its key, to wherever a 307 or 308 points.
 func NewClient(baseURL string, c *http.Client) *Client {
 	if c == nil {
 		c = http.DefaultClient
 	}
-	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: c}
+	own := *c
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: &own}
 }
 
 // Params are what a caller says of a charge, refund or void.
@@ -129,6 +132,13 @@ func (c *Client) List(ctx context.Context, q Query) (out Page, err error) {
 		}
 	}
 	return out, c.do(ctx, http.MethodGet, "/v1/"+q.Kind+"s?"+v.Encode(), "", nil, &out)
+}
+
+// Deliveries is Provider.Deliveries.
+func (c *Client) Deliveries(ctx context.Context, after int) ([]Event, error) {
+	var out wireEvents
+	err := c.do(ctx, http.MethodGet, fmt.Sprintf("/v1/events?after=%d", after), "", nil, &out)
+	return out.Events, err
 }
 
 func (c *Client) do(ctx context.Context, method, path, key string, in []byte, out any) error {

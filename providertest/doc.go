@@ -1,7 +1,20 @@
-// Package providertest has a payment provider to test against: a fake with a
-// ledger of its own that can be told to misbehave in every way a real one does.
-// It serves in process and over HTTP, for the tests of adapters and of
-// applications alike.
+// Package providertest tests adapters: [Run] decides whether one tells the truth
+// about its provider, and [Provider] is a payment provider to test against, for
+// adapters and applications alike.
+//
+// # The suite
+//
+// [Run] puts a proxy between an adapter under test and a local provider of its
+// author's, records what goes over the wire and breaks it in every way a network
+// and a provider do: replies lost before and after the effect, time-outs, 5xx,
+// conflicts, redirects, bodies that say nothing, pages that fail, wrong amounts. Each
+// case belongs to a rule, and a failure prints both. docs/adapter-authors.md
+// walks through it.
+//
+// # The provider
+//
+// Provider is a fake with a ledger of its own that can be told to misbehave in every
+// way a real one does. It serves in process and over HTTP.
 //
 // The ledger is the oracle. Whatever the caller believes after lost replies,
 // crashes and retries, [Provider.Effects] says how often money really moved for
@@ -29,8 +42,9 @@
 //     one in flight as Options.Concurrent says, one with other parameters as
 //     Options.Drift says;
 //  4. execution of a new request: it may hang first ([HangBefore], [Slow]); then
-//     [Decline], [StatusStored], [Processing], [ActionRequired] or a wrong value
-//     ([WrongAmount] and so on) say how it ends. A replay skips this;
+//     [Decline], [StatusStored], [Processing], [ActionRequired], [SucceedAfter],
+//     [FailAfter], [ReverseAfter] or a wrong value ([WrongAmount] and so on) say how
+//     it ends, now or days later. A replay skips this;
 //  5. the reply: it may hang ([HangAfter]), get lost ([DropReply]), be an error
 //     although the effect exists ([StatusAfter]) or be unreadable ([Garbled]).
 //
@@ -41,6 +55,12 @@
 // providers do. The simulator has no goroutine of its own: a delayed request
 // takes effect inside the first later call of any method, before that method
 // looks at anything, so no caller can see the difference.
+//
+// # Events
+//
+// [Provider.Events] is what happened, in order. [Provider.Deliveries], and GET
+// /v1/events, are what a reader gets of it: by [Provider.ScriptEvents] late, twice,
+// out of order or never.
 //
 // # Time
 //

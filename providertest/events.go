@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Event is the provider's notice that an object has changed. The test delivers
-// it, as often and in what order it likes.
+// Event is the provider's notice that an object has changed.
 type Event struct {
 	ID       string    `json:"id"`
 	Sequence int64     `json:"sequence"` // grows with every event of the provider

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -112,6 +113,7 @@ type Step struct {
 	decline string
 	stored  *Fault
 	lie     Lie
+	turns   []turnAfter
 
 	hang    hold // reply
 	after   *Fault
@@ -167,6 +169,7 @@ func (s Step) And(other Step) Step {
 		s.pageFails = other.pageFails
 	}
 	s.lie = s.lie.and(other.lie)
+	s.turns = append(slices.Clone(s.turns), other.turns...)
 	return s
 }
 
@@ -270,6 +273,33 @@ func ActionRequired() Step {
 	return Step{name: "ActionRequired", use: forCreate, status: StatusActionRequired}
 }
 
+// SucceedAfter accepts a new request and lets it succeed by itself, that long
+// afterwards on the provider's clock.
+func SucceedAfter(d time.Duration) Step {
+	return Step{
+		name: fmt.Sprintf("SucceedAfter(%v)", d), use: forCreate, status: StatusProcessing,
+		turns: []turnAfter{{d, turn{Status: StatusSucceeded}}},
+	}
+}
+
+// FailAfter accepts a new request and lets it fail by itself, that long afterwards:
+// a bank transfer that bounces after days.
+func FailAfter(d time.Duration, code string) Step {
+	return Step{
+		name: fmt.Sprintf("FailAfter(%v)", d), use: forCreate, status: StatusProcessing,
+		turns: []turnAfter{{d, turn{Status: StatusFailed, Code: code}}},
+	}
+}
+
+// ReverseAfter lets what succeeded come undone by itself, that long after the request
+// was executed: a refund that bounces, a charge taken back by the bank.
+func ReverseAfter(d time.Duration) Step {
+	return Step{
+		name: fmt.Sprintf("ReverseAfter(%v)", d), use: forCreate,
+		turns: []turnAfter{{d, turn{Status: StatusReversed}}},
+	}
+}
+
 // WrongAmount applies a new request and reports another amount from then on, in
 // replies, lookups and events. The ledger keeps what was asked.
 func WrongAmount(amount int64) Step {
@@ -291,7 +321,8 @@ func WrongAccount(account string) Step {
 func Empty() Step { return Step{name: "Empty", use: forLookup, empty: true} }
 
 // PageFails answers 429 when page n (1 is the first) of a list is asked for. It
-// stays in the script until then and lets other pages pass. For lookups only.
+// stays in the script until then and lets other pages pass. For lookups only. With
+// And it fails otherwise: PageFails(2).And(Status(500, "")), PageFails(2).And(DropReply()).
 func PageFails(n int) Step {
 	return Step{name: fmt.Sprintf("PageFails(%d)", n), use: forLookup, pageFails: n}
 }

@@ -22,6 +22,7 @@ const maxBody = 1 << 20
 //	POST /v1/charges/{id}/void   {"reference", "account", "extra"}
 //	GET  /v1/{charges,refunds,voids}/{id}
 //	GET  /v1/{charges,refunds,voids}?reference=&key=&account=&cursor=
+//	GET  /v1/events?after=       {"events", "next"}: what was delivered, from a number on
 //	GET  /ledger                 {"objects", "effects", "duplicates"}, for demos
 //
 // The key is the header Idempotency-Key. Errors are {"error": {"code",
@@ -50,6 +51,16 @@ func (p *Provider) Handler() http.Handler {
 			respond(w, page, err)
 		})
 	}
+	mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+		after, err := strconv.Atoi(r.URL.Query().Get("after"))
+		if s := r.URL.Query().Get("after"); s != "" && (err != nil || after < 0) {
+			respond(w, nil, &Fault{Status: 400, Code: CodeInvalid})
+			return
+		}
+		out := wireEvents{Events: p.Deliveries(after)}
+		out.Next = after + len(out.Events)
+		respond(w, out, nil)
+	})
 	mux.HandleFunc("GET /ledger", p.ledger)
 	return mux
 }
@@ -88,6 +99,11 @@ func (p *Provider) ledger(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	respond(w, out, nil)
+}
+
+type wireEvents struct {
+	Events []Event `json:"events"`
+	Next   int     `json:"next"`
 }
 
 type wireError struct {

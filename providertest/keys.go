@@ -184,7 +184,8 @@ func (d *delayed) due(now time.Time) (time.Time, bool) {
 	}
 }
 
-// land lets every delayed request that is due take effect, the earliest first.
+// land lets everything that is due take effect, the earliest first: delayed
+// requests, and what the clock makes of objects.
 func (p *Provider) land() {
 	now := p.now()
 	for blocked := map[*delayed]bool{}; ; {
@@ -194,6 +195,11 @@ func (p *Provider) land() {
 			if at, ok := d.due(now); ok && !blocked[d] && (next == nil || at.Before(when)) {
 				next, when = d, at
 			}
+		}
+		if id, at := p.nextTurn(); id != "" && !at.After(now) && (next == nil || at.Before(when)) {
+			p.takeTurn(id)
+			clear(blocked)
+			continue
 		}
 		if next == nil {
 			return
@@ -241,7 +247,7 @@ func (p *Provider) execute(run *flight, req Request, step Step, at time.Time) an
 		}
 	}
 	if len(made) > 0 || b != nil {
-		if err := p.commit(b, made...); err != nil {
+		if err := p.commit(at, b, made...); err != nil {
 			return refuse(500, CodeStorage)
 		}
 	}

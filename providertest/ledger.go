@@ -69,6 +69,8 @@ type record struct {
 	Object
 	Lie    Lie  `json:"lie,omitzero"`
 	Effect bool `json:"effect,omitempty"` // it succeeded at some time
+	// Turns are what the clock will make of it, the earliest first.
+	Turns []turn `json:"turns,omitempty"`
 }
 
 // reported is the object as the world gets to see it.
@@ -215,7 +217,7 @@ func (p *Provider) change(id string, may func(record) bool, do func(*record)) er
 		return fmt.Errorf("providertest: object %s is a %s that is %s: not possible", id, r.Kind, r.Status)
 	}
 	do(&r)
-	return p.commit(nil, p.withParent(r)...)
+	return p.commit(p.now(), nil, p.withParent(r)...)
 }
 
 // withParent adds the charge that a succeeded void has undone.
@@ -257,13 +259,13 @@ func (p *Provider) perform(req Request, step Step, at time.Time) (ans answer, ma
 			return refuse(402, CodeAmountExceeds), nil
 		}
 	}
-	r := record{Lie: step.lie, Object: Object{
+	r := record{Lie: step.lie, Turns: turnsFrom(at, step.turns), Object: Object{
 		ID: fmt.Sprintf("%s%d", req.prefix(), p.made[req.Kind]+1), Kind: req.Kind, Key: req.Key, Reference: req.Reference,
 		Parent: req.Parent, Account: req.Account, Amount: req.Amount, Currency: req.Currency, Created: at,
 	}}
 	switch {
 	case step.decline != "":
-		r.Status, r.FailureCode = StatusFailed, step.decline
+		r.Status, r.FailureCode, r.Turns = StatusFailed, step.decline, nil
 		return answer{fault: &Fault{Status: 402, Code: step.decline, ObjectID: r.ID}}, []record{r}
 	case step.status != "":
 		r.Status = step.status
@@ -280,7 +282,7 @@ func refuse(status int, code string) answer {
 }
 
 // commit makes records and a key durable, then current, and emits the events.
-func (p *Provider) commit(b *binding, changed ...record) error {
+func (p *Provider) commit(at time.Time, b *binding, changed ...record) error {
 	seq := p.sequence
 	for i := range changed {
 		seq++
@@ -295,8 +297,8 @@ func (p *Provider) commit(b *binding, changed ...record) error {
 	for _, r := range changed {
 		p.put(r)
 		o := r.reported()
-		p.events = append(p.events, Event{
-			ID: fmt.Sprintf("evt_%d", r.Sequence), Sequence: r.Sequence, Type: o.Kind + "." + string(o.Status), Created: p.now(), Object: o,
+		p.emit(Event{
+			ID: fmt.Sprintf("evt_%d", r.Sequence), Sequence: r.Sequence, Type: o.Kind + "." + string(o.Status), Created: at, Object: o,
 		})
 	}
 	p.bind(b)
@@ -310,5 +312,8 @@ func (p *Provider) put(r record) {
 		p.made[r.Kind]++
 	}
 	p.records[r.ID] = r
+	if delete(p.turning, r.ID); len(r.Turns) > 0 {
+		p.turning[r.ID] = r.Turns[0].At
+	}
 	p.sequence = max(p.sequence, r.Sequence)
 }

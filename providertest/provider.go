@@ -92,7 +92,9 @@ type Provider struct {
 	keys     map[keyID]*binding
 	flights  map[keyID]*flight
 	delayed  []*delayed
+	turning  map[string]time.Time // ids of objects that the clock will change, and when
 	events   []Event
+	stream   stream
 	requests []Request
 	calls    map[string]int
 	script   []Step
@@ -118,7 +120,7 @@ func New(o *Options) *Provider {
 func Open(o *Options) (*Provider, error) {
 	p := &Provider{
 		records: map[string]record{}, made: map[string]int{}, keys: map[keyID]*binding{},
-		flights: map[keyID]*flight{}, calls: map[string]int{},
+		flights: map[keyID]*flight{}, calls: map[string]int{}, turning: map[string]time.Time{},
 	}
 	if o != nil {
 		p.o = *o
@@ -179,11 +181,18 @@ func (p *Provider) append(to *[]Step, use int, steps []Step) {
 	*to = append(*to, steps...)
 }
 
-// ScriptLeft is the number of steps of both scripts that no request has taken.
+// ScriptLeft is the number of steps that no request, lookup or event has taken.
 func (p *Provider) ScriptLeft() int {
 	p.lock()
 	defer p.unlock()
-	return len(p.script) + len(p.lookups)
+	return len(p.script) + len(p.lookups) + len(p.stream.script)
+}
+
+// ScriptEvents appends deliveries for the next events: each takes one.
+func (p *Provider) ScriptEvents(deliveries ...Delivery) {
+	p.lock()
+	defer p.unlock()
+	p.stream.script = append(p.stream.script, deliveries...)
 }
 
 // Requests returns every create request in the order of arrival, lost ones
