@@ -233,11 +233,14 @@ func renewWrongToken(t tester, e *env) {
 	r := e.claimed(t, time.Hour)
 	e.lost(t, r.ID, e.uuid())
 	e.lost(t, r.ID, r.Token[:len(r.Token)-1]+"x")
+	e.lost(t, r.ID, "")
 }
 
 func renewNotClaimed(t tester, e *env) {
-	e.lost(t, e.due(t, time.Hour).ID, e.uuid())
-	e.lost(t, e.create(t).ID, e.uuid())
+	for _, token := range []string{e.uuid(), ""} {
+		e.lost(t, e.due(t, time.Hour).ID, token)
+		e.lost(t, e.create(t).ID, token)
+	}
 }
 
 func renewEnded(t tester, e *env) {

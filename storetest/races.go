@@ -248,12 +248,12 @@ func claimStormOn(t tester, e *env, handles []settle.Store) {
 }
 
 func claimAgainstWrite(t tester, e *env) {
-	for range 20 {
+	for round := range 20 {
 		r := e.due(t, 0)
 		e.untilDue(t, r.ID)
 		var claimed, wrote atomic.Bool
 		parallel(2, func(i int) {
-			if i == 0 {
+			if i == round%2 { // neither always begins
 				got, err := e.store.Claim(t.Context(), settle.Claim{Kinds: []string{kind}, Token: e.uuid(), Lease: time.Hour, Limit: 1})
 				claimed.Store(err == nil && len(got) == 1)
 				return

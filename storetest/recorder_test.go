@@ -21,21 +21,13 @@ type world struct {
 	begin  func() (tx settle.Tx, commit, rollback func() error)
 }
 
-// memory is the reference store with everything that a harness can offer.
-func memory() world { return worldOf(memstore.New(nil), nil) }
-
-// worldOf puts around, if set, around a store in memory and its second handle.
+// worldOf puts around around a store in memory and its second handle.
 func worldOf(m *memstore.Store, around func(settle.Store) settle.Store) world {
-	w := world{
-		store:  m,
-		reopen: func() settle.Store { return m },
+	return world{
+		store:  around(m),
+		reopen: func() settle.Store { return around(m) },
 		begin:  func() (settle.Tx, func() error, func() error) { return begin(m) },
 	}
-	if around != nil {
-		w.store = around(m)
-		w.reopen = func() settle.Store { return around(m) }
-	}
-	return w
 }
 
 // begin opens a transaction of a store that only offers a callback for one.
@@ -86,11 +78,13 @@ type verdict struct {
 
 func (v verdict) failed() bool { return len(v.said) > 0 || v.panic != "" || v.late }
 
-// limit bounds a case on a store in memory; none needs a hundredth of it.
-const limit = 20 * time.Second
+// ample bounds a case on a store in memory; none needs a hundredth of it.
+const ample = 20 * time.Second
 
 // judge runs a case on a new store.
-func judge(ctx context.Context, c testCase, w world) (v verdict) {
+func judge(ctx context.Context, c testCase, w world) verdict { return judgeWithin(ctx, ample, c, w) }
+
+func judgeWithin(ctx context.Context, limit time.Duration, c testCase, w world) (v verdict) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r := &recorder{ctx: ctx}

@@ -293,6 +293,9 @@ func copiesHistory(t tester, e *env) {
 	if len(want) != 1 || strings.Join(want[0].Alarms, " ") != strings.Join(in.Alarms, " ") {
 		t.Fatalf("the history has %d entries or not the alarms that were written", len(want))
 	}
+	for i := range want {
+		want[i].Alarms = append([]string(nil), want[i].Alarms...)
+	}
 	for _, h := range e.history(t, got.ID) {
 		scribbleEntry(h)
 	}
@@ -316,7 +319,17 @@ func clock(t tester, e *env) {
 	r := e.create(t, func(r *settle.Record) {
 		r.SendBefore, r.RetryAt, r.ResumedAt, r.AsOf = latest, latest, earliest, latest
 	})
+	// What was written elsewhere meanwhile was written before this is read.
+	if r.AsOf.Equal(latest) {
+		t.Fatalf("AsOf is %v, which the caller wrote", r.AsOf)
+	}
 	last := r.AsOf
+	for !last.After(r.AsOf) && t.Context().Err() == nil {
+		last = e.create(t).AsOf
+	}
+	if now := e.read(t, r.ID).AsOf; now.Before(last) {
+		t.Fatalf("AsOf is %v after a write at %v", now, last)
+	}
 	for range 3 {
 		last = e.until(t, r.ID, func(now settle.Record) bool {
 			if now.AsOf.Before(last) {
