@@ -105,6 +105,9 @@ func doneWithin(t tester, e *env) {
 					err, created, entries, updated)
 			}
 		}
+		if errors.Is(err, settle.ErrUncommitted) && e.wrote(t, count.ID, c.ID) {
+			t.Fatalf("a change that answered ErrUncommitted was made (S6)")
+		}
 		if told(err) && !errors.Is(err, settle.ErrConflict) { // a former one landed late
 			t.Fatalf("the change failed: %v", err)
 		}

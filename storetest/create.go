@@ -41,10 +41,14 @@ func notFound(t tester, e *env) {
 }
 
 func foundByEveryName(t tester, e *env) {
-	r := e.create(t, func(r *settle.Record) {
+	r := e.record(func(r *settle.Record) {
 		r.Hold = "hold"
 		r.References = []settle.Reference{{Ref: ""}, {Ref: "pi_1"}, {Ref: "pi_2", Foreign: true}, {Ref: "pi_3"}}
 	})
+	for _, by := range r.Names() {
+		e.none(t, by) // nor is it remembered that there was none
+	}
+	r = e.commit(t, create(r))[0]
 	e.create(t)
 	names := r.Names()
 	if len(names) != 6 {

@@ -11,6 +11,8 @@
 //	}
 //
 // A store that wraps another runs the suite like any other; it should pass settle.Local on.
+// Wrap is one: it lets any call fail before or after it took effect, hang, or be made twice, for tests
+// of what uses a store. It proves nothing about the store; Run does, lost answers included.
 // Set Harness.Reopen too: without it nothing is said about durability and
 // about two processes on one database. Set Harness.Begin if the store can join a
 // transaction of the application. Run with -race, and repeatedly: races are
@@ -24,7 +26,9 @@
 // back by more than a microsecond while a case runs. Under contention an error
 // that the contract does not list is repeated with the same change id (I15), not reported.
 //
-// False negatives are possible: a store that passes may still be wrong.
+// False negatives are possible: a store that passes may still be wrong. But no case is idle:
+// for each there is a store, broken in one way, that it finds (TestMutants), and go test -v
+// lists what finds each of them.
 //
 // # What a store may rely on
 //

@@ -107,9 +107,20 @@ func (e *env) due(t tester, d time.Duration, edit ...func(*settle.Record)) settl
 func (e *env) claimed(t tester, lease time.Duration) settle.Record {
 	t.Helper()
 	r := e.due(t, 0)
+	e.untilDue(t, r.ID)
+	got := e.claimOne(t, lease)
+	if got.ID != r.ID {
+		t.Fatalf("Claim of the only due record returned another")
+	}
+	return got
+}
+
+// claimOne claims the record of the ordinary kind that is due first.
+func (e *env) claimOne(t tester, lease time.Duration) settle.Record {
+	t.Helper()
 	got := e.claim(t, lease, 1)
-	if len(got) != 1 || got[0].ID != r.ID {
-		t.Fatalf("Claim of the only due record returned %d records", len(got))
+	if len(got) != 1 {
+		t.Fatalf("Claim returned %d records, want 1", len(got))
 	}
 	return got[0]
 }
@@ -286,6 +297,9 @@ func within(t tester, f func() string) {
 func persist(ctx context.Context, s settle.Store, c settle.Change) ([]settle.Record, error) {
 	for {
 		out, err := s.Commit(ctx, c)
+		if err == nil && len(out) != len(c.Writes) {
+			return nil, fmt.Errorf("storetest: Commit returned %d records for %d writes", len(out), len(c.Writes))
+		}
 		if err == nil || told(err) || ctx.Err() != nil {
 			return out, err
 		}

@@ -13,6 +13,7 @@ func hookCases() []testCase {
 		{clause: "S27", name: "sees_writes", proves: "the hook sees the change's writes through its Tx, by every name", run: hookSees},
 		{clause: "S27", name: "commits_with", proves: "what the hook writes through its Tx commits with the change", run: hookCommits},
 		{clause: "S27", name: "fails", proves: "a failing hook leaves nothing, of the change and of its own writes, and its error is found", run: hookFails},
+		{clause: "S27", name: "panics", proves: "a hook that panics leaves nothing, is a *HookError to the caller, and is in nobody's way afterwards", run: hookPanics},
 		{clause: "S27", name: "not_after_refusal", proves: "the hook does not run when the change is refused", run: hookNotAfterRefusal},
 		{clause: "S26", name: "no_hook_again", proves: "a repeat of an applied change does not run the hook", run: hookNotAgain},
 		{clause: "S26", name: "hook_again_after_failure", proves: "a change whose hook failed was not applied: the repeat runs it", run: hookAfterFailure},
@@ -93,8 +94,8 @@ func hookCommits(t tester, e *env) {
 	}
 	for _, id := range []string{child.ID, other.ID} {
 		h := e.history(t, id)
-		if h[len(h)-1].Write != inner.ID {
-			t.Errorf("the history names write %s, want that of the hook's change, %s", h[len(h)-1].Write, inner.ID)
+		if len(h) == 0 || h[len(h)-1].Write != inner.ID {
+			t.Errorf("the last of %d history entries is not that of the hook's change", len(h))
 		}
 	}
 }
@@ -133,6 +134,39 @@ func hookFails(t tester, e *env) {
 	c = e.change(c.Writes...)
 	e.apply(t, c)
 	e.commit(t, create(child), update(moved))
+}
+
+func hookPanics(t tester, e *env) {
+	r, child := e.create(t), e.record()
+	next := r
+	next.Code = "never"
+	c := e.hooked(func(ctx context.Context, tx settle.Tx) error {
+		if _, err := tx.Commit(ctx, e.change(create(child))); err != nil {
+			return err
+		}
+		panic("out of stock")
+	}, update(next))
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				t.Errorf("the panic of the hook came through Commit")
+			}
+		}()
+		_, err = e.store.Commit(t.Context(), c)
+		return err
+	}()
+	var h *settle.HookError
+	if !errors.As(err, &h) {
+		t.Errorf("got error %v, want a *HookError", err)
+	}
+	same(t, "the record", e.read(t, r.ID), r)
+	if n := len(e.history(t, r.ID)); n != 1 {
+		t.Errorf("the history has %d entries, want 1", n)
+	}
+	for _, by := range child.Names() {
+		e.none(t, by)
+	}
+	e.apply(t, e.change(c.Writes...))
 }
 
 func hookNotAfterRefusal(t tester, e *env) {
@@ -246,9 +280,12 @@ func hooksTogether(t tester, e *env) {
 				return err
 			}, update(r)))
 			switch {
-			case err == nil:
+			case err == nil && len(got) == 1:
 				r = got[0]
 				n++
+			case err == nil:
+				t.Errorf("Commit returned %d records for 1 write", len(got))
+				return
 			case t.Context().Err() != nil:
 				t.Errorf("a writer came to no end: %v", err)
 				return

@@ -225,7 +225,7 @@ func entriesNeverChange(t tester, e *env) {
 	r := e.commit(t, w)[0]
 	first := e.history(t, r.ID)
 	e.untilDue(t, r.ID)
-	r = e.claim(t, time.Hour, 1)[0]
+	r = e.claimOne(t, time.Hour)
 	if err := e.store.Renew(t.Context(), r.ID, r.Token, 2*time.Hour); err != nil {
 		t.Fatalf("Renew failed: %v", err)
 	}
@@ -248,7 +248,10 @@ func entriesNeverChange(t tester, e *env) {
 
 func historyGapless(t tester, e *env) {
 	r := e.create(t)
-	want := []string{e.history(t, r.ID)[0].Write}
+	var want []string
+	for _, x := range e.history(t, r.ID) {
+		want = append(want, x.Write)
+	}
 	for i := range 12 {
 		r.Tries = i
 		w := update(r)
@@ -271,7 +274,7 @@ func historyGapless(t tester, e *env) {
 func historyPages(t tester, e *env) {
 	r := e.due(t, 0)
 	e.untilDue(t, r.ID)
-	r = e.claim(t, time.Hour, 1)[0] // a gap after the first entry
+	r = e.claimOne(t, time.Hour) // a gap after the first entry
 	for range 10 {
 		r = e.commit(t, update(r))[0]
 	}

@@ -228,6 +228,7 @@ func claimStormOn(t tester, e *env, handles []settle.Store) {
 			for _, r := range got {
 				if other, ok := holder[r.ID]; ok {
 					t.Errorf("record %s was handed out to %s and to %s", r.ID, other, token)
+					empty = 50 // it may go on so for ever
 				}
 				if r.Token != token || r.Version != 2 {
 					t.Errorf("a claim handed out a record with version %d and another's token: %v, want 2 and its own", r.Version, r.Token != token)
@@ -247,12 +248,12 @@ func claimStormOn(t tester, e *env, handles []settle.Store) {
 }
 
 func claimAgainstWrite(t tester, e *env) {
-	for range 20 {
+	for round := range 20 {
 		r := e.due(t, 0)
 		e.untilDue(t, r.ID)
 		var claimed, wrote atomic.Bool
 		parallel(2, func(i int) {
-			if i == 0 {
+			if i == round%2 { // neither always begins
 				got, err := e.store.Claim(t.Context(), settle.Claim{Kinds: []string{kind}, Token: e.uuid(), Lease: time.Hour, Limit: 1})
 				claimed.Store(err == nil && len(got) == 1)
 				return
@@ -401,7 +402,7 @@ func allMethods(t tester, e *env) {
 			t.Errorf("%d writes left counter %d, %d attempts and %d entries", w, now.Tries, len(now.Attempts), len(h))
 		}
 		if now.Version < int64(w)+1 || len(h) > 0 && h[len(h)-1].Seq > now.Version {
-			t.Errorf("the record has version %d after %d writes, its last entry %d", now.Version, w, h[len(h)-1].Seq)
+			t.Errorf("the record has version %d after %d writes, less than that or than its last entry", now.Version, w)
 		}
 	}
 }

@@ -105,7 +105,7 @@ const (
 func allCases() []testCase {
 	return slices.Concat(
 		createCases(), updateCases(), claimCases(), valueCases(), nameCases(), listCases(),
-		contextCases(), hookCases(), txCases(), raceCases(), reopenCases(),
+		contextCases(), faultCases(), hookCases(), txCases(), raceCases(), reopenCases(),
 	)
 }
 
@@ -124,7 +124,7 @@ func (c *testCase) reason(h Harness) string {
 
 // patience bounds a case, so that a store that blocks fails instead of hanging;
 // standstill is how long the store's clock may show one and the same time.
-var (
+const (
 	patience   = time.Minute
 	standstill = 10 * time.Second
 )

@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -11,40 +13,89 @@ import (
 	"github.com/settle-go/settle"
 )
 
-// TestEveryClauseHasACase holds the clauses here against the comment on
-// settle.Store, and each against the cases.
-func TestEveryClauseHasACase(t *testing.T) {
+// contract reads the numbered clauses out of the comments in store.go, and the comment on
+// settle.Tx, which has no number.
+func contract(t *testing.T) map[string]string {
+	t.Helper()
 	src, err := os.ReadFile("../store.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := map[string]string{}
+	out := map[string]string{}
+	numbered, tx := regexp.MustCompile(`^\s*- (S\d+): (.*)`), regexp.MustCompile(`^ (Tx is .*)`)
 	last := ""
 	for line := range strings.Lines(string(src)) {
 		text, comment := strings.CutPrefix(strings.TrimSpace(line), "//")
-		if m := regexp.MustCompile(`^\s*- (S\d+): (.*)`).FindStringSubmatch(text); m != nil {
+		m := numbered.FindStringSubmatch(text)
+		if m == nil && comment {
+			if x := tx.FindStringSubmatch(text); x != nil {
+				m = []string{"", "Tx", "A " + x[1]}
+			}
+		}
+		switch text = strings.TrimSpace(text); {
+		case m != nil:
 			last = m[1]
-			there[last] = strings.TrimSpace(m[2])
-		} else if text = strings.TrimSpace(text); comment && text != "" && last != "" {
-			there[last] += " " + text
-		} else {
+			if out[last] != "" {
+				t.Errorf("store.go has clause %s twice", last)
+			}
+			out[last] = strings.TrimSpace(m[2])
+		case comment && text != "" && last != "":
+			out[last] += " " + text
+		default:
 			last = ""
 		}
 	}
-	if len(there) < 20 {
-		t.Fatalf("only %d clauses found in store.go", len(there))
+	return out
+}
+
+// TestEveryClauseHasACase holds the clauses of store.go, those that failures print, and those
+// that cases cite against each other: each is in all three.
+func TestEveryClauseHasACase(t *testing.T) {
+	there := contract(t)
+	if there["S1"] == "" || there["S60"] == "" || there["Tx"] == "" {
+		t.Fatalf("S1, S60 or Tx is not read from store.go; read: %q", slices.Sorted(maps.Keys(there)))
+	}
+	cited := map[string]bool{}
+	for _, c := range allCases() {
+		cited[c.clause] = true
+		if there[c.clause] == "" {
+			t.Errorf("%s is about a clause that is not in store.go", c.id())
+		}
 	}
 	for id, text := range there {
+		if id == "Tx" {
+			text, _, _ = strings.Cut(text, " A Tx is only good")
+		}
 		if clauses[id] != text {
 			t.Errorf("clause %s:\n\tin store.go: %s\n\tin clauses:  %s", id, text, clauses[id])
 		}
+		if !cited[id] {
+			t.Errorf("clause %s has no case", id)
+		}
 	}
 	for id := range clauses {
-		if there[id] == "" && id != "Tx" {
+		if there[id] == "" {
 			t.Errorf("clause %s is not in store.go", id)
 		}
-		if !slices.ContainsFunc(allCases(), func(c testCase) bool { return c.clause == id }) {
-			t.Errorf("clause %s has no case", id)
+	}
+}
+
+// TestNoClauseIsMadeUp: what the suite's own text cites is in store.go.
+func TestNoClauseIsMadeUp(t *testing.T) {
+	there := contract(t)
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	for _, f := range files {
+		src, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range regexp.MustCompile(`\bS\d+\b`).FindAllString(string(src), -1) {
+			if there[id] == "" {
+				t.Errorf("%s cites %s, which is not in store.go", f, id)
+			}
 		}
 	}
 }

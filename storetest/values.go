@@ -37,8 +37,12 @@ func valueCases() []testCase {
 // everywhere checks that r comes back exactly by every way of reading.
 func (e *env) everywhere(t tester, r settle.Record) {
 	t.Helper()
+	var last settle.IndexName
 	for _, by := range r.Names() {
-		same(t, "Get by "+name(by), e.get(t, by), r)
+		if e.owns(t, by, r.ID); by.Name != last { // there may be hundreds of references
+			same(t, "Get by "+name(by), e.get(t, by), r)
+		}
+		last = by.Name
 	}
 	found := false
 	for _, got := range e.list(t, settle.Query{Scope: r.Scope, Kind: r.Kind, Subject: r.Subject}) {
@@ -263,13 +267,10 @@ func copiesClaim(t tester, e *env) {
 	r := e.full()
 	got := e.commit(t, dueIn(create(r.Clone()), 0))[0]
 	e.untilDue(t, r.ID)
-	claimed := e.claim(t, time.Hour, 1)
-	if len(claimed) != 1 {
-		t.Fatalf("Claim returned %d records, want 1", len(claimed))
-	}
+	claimed := e.claimOne(t, time.Hour)
 	want := written(r, got)
-	want.Token, want.Version, want.Due = claimed[0].Token, claimed[0].Version, claimed[0].Due
-	scribbleRecord(claimed[0])
+	want.Token, want.Version, want.Due = claimed.Token, claimed.Version, claimed.Due
+	scribbleRecord(claimed)
 	e.copied(t, want)
 }
 
@@ -291,6 +292,9 @@ func copiesHistory(t tester, e *env) {
 	want := e.history(t, got.ID)
 	if len(want) != 1 || strings.Join(want[0].Alarms, " ") != strings.Join(in.Alarms, " ") {
 		t.Fatalf("the history has %d entries or not the alarms that were written", len(want))
+	}
+	for i := range want {
+		want[i].Alarms = append([]string(nil), want[i].Alarms...)
 	}
 	for _, h := range e.history(t, got.ID) {
 		scribbleEntry(h)
@@ -315,7 +319,17 @@ func clock(t tester, e *env) {
 	r := e.create(t, func(r *settle.Record) {
 		r.SendBefore, r.RetryAt, r.ResumedAt, r.AsOf = latest, latest, earliest, latest
 	})
+	// What was written elsewhere meanwhile was written before this is read.
+	if r.AsOf.Equal(latest) {
+		t.Fatalf("AsOf is %v, which the caller wrote", r.AsOf)
+	}
 	last := r.AsOf
+	for !last.After(r.AsOf) && t.Context().Err() == nil {
+		last = e.create(t).AsOf
+	}
+	if now := e.read(t, r.ID).AsOf; now.Before(last) {
+		t.Fatalf("AsOf is %v after a write at %v", now, last)
+	}
 	for range 3 {
 		last = e.until(t, r.ID, func(now settle.Record) bool {
 			if now.AsOf.Before(last) {

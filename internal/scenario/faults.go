@@ -8,16 +8,17 @@ import (
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/providertest"
+	"github.com/settle-go/settle/storetest"
 )
 
 // The calls that a process makes to the outside.
 const (
-	OpGet     = "store.Get"
-	OpCommit  = "store.Commit"
-	OpClaim   = "store.Claim"
-	OpRenew   = "store.Renew"
-	OpList    = "store.List"
-	OpHistory = "store.History"
+	OpGet     = "store." + string(storetest.OpGet)
+	OpCommit  = "store." + string(storetest.OpCommit)
+	OpClaim   = "store." + string(storetest.OpClaim)
+	OpRenew   = "store." + string(storetest.OpRenew)
+	OpList    = "store." + string(storetest.OpList)
+	OpHistory = "store." + string(storetest.OpHistory)
 	OpCreate  = "provider.Create"
 	OpRead    = "provider.Get"
 	OpFind    = "provider.List"
@@ -101,48 +102,46 @@ func (f *faults) set(p Plan) {
 	f.plan = p
 }
 
-// through makes one call as the plan says.
-func through[T any](ctx context.Context, f *faults, c Call, do func() (T, error)) (T, error) {
-	var none T
+// fault is what the plan says about a call, and whether the process lives to make it.
+func (f *faults) fault(c Call) storetest.Fault {
 	x, alive := f.next(&c)
 	if !alive {
-		return none, errGone
+		return storetest.Fault{Before: storetest.Fail(errGone)}
 	}
-	stop := func() (T, error) {
+	stop := func() error {
 		f.kill()
 		if x.Panic {
 			panic("scenario: the process dies here")
 		}
-		return none, errGone
+		return errGone
 	}
-	if err := pause(ctx, x.Delay); err != nil {
-		return none, err
+	return storetest.Fault{
+		Before: func(ctx context.Context) error {
+			if err := pause(ctx, x.Delay); err != nil {
+				return err
+			}
+			if x.Kill && x.After == nil {
+				return stop()
+			}
+			return x.Before
+		},
+		Twice: x.Twice,
+		After: func(ctx context.Context) error {
+			if x.Then != nil {
+				x.Then()
+			}
+			if err := pause(ctx, x.DelayReply); err != nil {
+				return err
+			}
+			switch {
+			case x.Kill:
+				return stop()
+			case f.gone():
+				return errGone // killed from outside while the call was under way
+			}
+			return x.After
+		},
 	}
-	switch {
-	case x.Kill && x.After == nil:
-		return stop()
-	case x.Before != nil:
-		return none, x.Before
-	}
-	out, err := do()
-	if x.Twice {
-		out, err = do()
-	}
-	if x.Then != nil {
-		x.Then()
-	}
-	if perr := pause(ctx, x.DelayReply); perr != nil {
-		return none, perr
-	}
-	switch {
-	case x.Kill:
-		return stop()
-	case x.After != nil:
-		return none, x.After
-	case f.gone():
-		return none, errGone // killed from outside while the call was under way
-	}
-	return out, err
 }
 
 // pause waits on the bubble's clock.
@@ -160,55 +159,40 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// store is a settle.Store seen from one process.
-type store struct {
-	inner settle.Store
-	f     *faults
-	lab   *Lab
-}
-
-func (s *store) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
-	return through(ctx, s.f, Call{Op: OpGet}, func() (settle.Record, error) { return s.inner.Get(ctx, by) })
-}
-
-func (s *store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, error) {
-	return through(ctx, s.f, Call{Op: OpCommit, Change: &c}, func() ([]settle.Record, error) {
-		recs, err := s.inner.Commit(ctx, c)
-		if err == nil {
-			s.f.mu.Lock()
-			defer s.f.mu.Unlock()
-			s.f.done = append(s.f.done, c)
-		}
-		return recs, err
+// store is the lab's store seen from one process.
+func (f *faults) store(l *Lab) settle.Store {
+	return storetest.Wrap(&witness{Store: l.Store, f: f, lab: l}, func(c storetest.Call) storetest.Fault {
+		return f.fault(Call{Op: "store." + string(c.Op), Change: c.Change})
 	})
 }
 
-func (s *store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, error) {
-	return through(ctx, s.f, Call{Op: OpClaim}, func() ([]settle.Record, error) {
-		recs, err := s.inner.Claim(ctx, c)
-		s.lab.noteClaims(recs)
-		return recs, err
-	})
+// witness notes what a store did for one process, also where the process does not
+// learn of it.
+type witness struct {
+	settle.Store
+	f   *faults
+	lab *Lab
 }
 
-func (s *store) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	_, err := through(ctx, s.f, Call{Op: OpRenew}, func() (struct{}, error) {
-		return struct{}{}, s.inner.Renew(ctx, id, token, lease)
-	})
-	return err
+func (w *witness) Commit(ctx context.Context, c settle.Change) ([]settle.Record, error) {
+	recs, err := w.Store.Commit(ctx, c)
+	if err == nil {
+		w.f.mu.Lock()
+		defer w.f.mu.Unlock()
+		w.f.done = append(w.f.done, c)
+	}
+	return recs, err
 }
 
-func (s *store) List(ctx context.Context, q settle.Query) ([]settle.Record, error) {
-	return through(ctx, s.f, Call{Op: OpList}, func() ([]settle.Record, error) { return s.inner.List(ctx, q) })
-}
-
-func (s *store) History(ctx context.Context, id string, after int64, limit int) ([]settle.Entry, error) {
-	return through(ctx, s.f, Call{Op: OpHistory}, func() ([]settle.Entry, error) { return s.inner.History(ctx, id, after, limit) })
+func (w *witness) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, error) {
+	recs, err := w.Store.Claim(ctx, c)
+	w.lab.noteClaims(recs)
+	return recs, err
 }
 
 // LocalReads passes on what the store says about its reads.
-func (s *store) LocalReads() bool {
-	l, ok := s.inner.(interface{ LocalReads() bool })
+func (w *witness) LocalReads() bool {
+	l, ok := w.Store.(settle.Local)
 	return ok && l.LocalReads()
 }
 
@@ -219,15 +203,15 @@ type api struct {
 }
 
 func (a *api) Create(ctx context.Context, r providertest.Request) (providertest.Object, error) {
-	return through(ctx, a.f, Call{Op: OpCreate, Create: &r}, func() (providertest.Object, error) { return a.inner.Create(ctx, r) })
+	return storetest.Do(ctx, a.f.fault(Call{Op: OpCreate, Create: &r}), func() (providertest.Object, error) { return a.inner.Create(ctx, r) })
 }
 
 func (a *api) Get(ctx context.Context, id string) (providertest.Object, error) {
-	return through(ctx, a.f, Call{Op: OpRead}, func() (providertest.Object, error) { return a.inner.Get(ctx, id) })
+	return storetest.Do(ctx, a.f.fault(Call{Op: OpRead}), func() (providertest.Object, error) { return a.inner.Get(ctx, id) })
 }
 
 func (a *api) List(ctx context.Context, q providertest.Query) (providertest.Page, error) {
-	return through(ctx, a.f, Call{Op: OpFind}, func() (providertest.Page, error) { return a.inner.List(ctx, q) })
+	return storetest.Do(ctx, a.f.fault(Call{Op: OpFind}), func() (providertest.Page, error) { return a.inner.List(ctx, q) })
 }
 
 // Nth is a plan with one fault, at the nth call of an operation ("": of any).

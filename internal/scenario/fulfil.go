@@ -41,7 +41,7 @@ func (l *Lab) shipping(op string, n int, x Fault) *shipping {
 	s.p = l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{OnSuccess: hook}})
 	// Parcels are made on an engine of their own whose worker does not run, so that they
 	// only ever are stored or not.
-	e, err := settle.Open(&store{inner: l.Store, f: s.p.f, lab: l}, nil)
+	e, err := settle.Open(s.p.f.store(l), nil)
 	l.noErr(err)
 	s.parcel, err = settle.New(e, "parcel", providertest.ChargeAdapter(s.p.API, l.Promise), nil)
 	l.noErr(err)
@@ -158,7 +158,7 @@ func I11(t *testing.T, open Open) {
 			out, err := s.p.Charge.Execute(l.Ctx, Order())
 			l.wantErr(err, settle.ErrUnknown)
 			// Evidence must not wait for the hook, nor the hook be forgotten.
-			bare, err := settle.Open(&store{inner: l.Store, f: &faults{}, lab: l}, nil)
+			bare, err := settle.Open((&faults{}).store(l), nil)
 			l.noErr(err)
 			r, err := bare.Resolve(l.Ctx, out.ID, settle.Decision{
 				Actor: "ana", Reason: "dashboard", Evidence: "ch_1", Fact: settle.Applied, Ref: "ch_1",

@@ -44,7 +44,7 @@ func (l *Lab) Start(s *Setup) *Process {
 	p.notices.next = o.Observer
 	o.Observer = &p.notices
 	var err error
-	if p.Engine, err = settle.Open(&store{inner: l.Store, f: p.f, lab: l}, &o); err != nil {
+	if p.Engine, err = settle.Open(p.f.store(l), &o); err != nil {
 		l.T.Fatal(err)
 	}
 	inner := providertest.API(l.Provider)
