@@ -61,6 +61,11 @@ fmt: $(TOOLS) ## Format the code of every module
 		(cd $$m && $(GOLANGCI) fmt --config $(CURDIR)/.golangci.yml ./...); \
 	done
 
+.PHONY: crash
+crash: ## Every fault at every call of every scenario, on SQLite too
+	$(GO) test -count=1 -timeout=15m -run TestCrashLoop ./internal/sim
+	SETTLE_CRASH=all $(GO) -C sqltest test -count=1 -timeout=15m -run TestSQLiteCrashLoop .
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp, BENCHTIME=1s)
 	@set -e; for m in $(MODULES); do \
