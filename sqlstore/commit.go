@@ -98,35 +98,40 @@ func (s *Store) single(a *attempt) bool {
 	return s.guarded(v) && (s.d.whole || v.was < 2 && (v.ref == nil || s.d.triggers))
 }
 
+// write is the statement that is all of a change of one record, and when the record was
+// created; 0: now.
+func (s *Store) write(v *values) (text *query, created int64) {
+	if v.was == 0 {
+		return &s.q.insert, 0
+	}
+	return &s.q.update, v.record.CreatedAt.UnixMicro()
+}
+
 // direct commits by one statement. Where that does nothing, done is false and a
 // transaction finds out why.
 func (s *Store) direct(ctx context.Context, a *attempt) (out []settle.Record, done bool, err error) {
 	v := a.values[0]
 	if s.d.local {
-		// A driver that waits for the lock would not hear ctx's end: then it is begin that waits.
-		if ctx.Done() != nil || s.db.Stats().MaxOpenConnections > 0 {
-			return nil, false, nil
-		}
 		select {
 		case s.gate <- struct{}{}:
-			defer func() { <-s.gate }()
 		default:
+			return s.together(ctx, a)
+		}
+		defer func() { <-s.gate }()
+		// A driver that waits for the lock would not hear ctx's end: then it is begin that waits.
+		if ctx.Done() != nil || s.db.Stats().MaxOpenConnections > 0 {
 			return nil, false, nil
 		}
 		now := micros()
 		v.at(now, now+slack.Microseconds())
 	}
-	text := &s.q.insert
-	created := v.record.CreatedAt.UnixMicro()
-	if v.was > 0 {
-		text = &s.q.update
-	}
+	text, created := s.write(v)
 	st, err := s.effect(ctx, runner{s: s}, text, v)
+	if created == 0 {
+		created = st.now
+	}
 	switch {
 	case err == nil && st.hit:
-		if v.was == 0 {
-			created = st.now
-		}
 		r, err := s.written(v, st, created)
 		return []settle.Record{r}, true, err
 	case err == nil:

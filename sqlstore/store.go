@@ -53,7 +53,8 @@ type Store struct {
 	plain bool
 	// gate lets one writer of this process at the lock of a database that has one: waiting
 	// here is fair and wakes at once, waiting there is polling.
-	gate chan struct{}
+	gate  chan struct{}
+	flush flusher
 
 	mu     sync.RWMutex
 	lists  map[listed]*query // statements with a list of kinds

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,6 +124,43 @@ func BenchmarkExecute(b *testing.B) {
 		_, err := x.Execute(context.Background(), benchOperation(i))
 		must(b, err)
 	})
+}
+
+// BenchmarkExecuteMany: first Executes by many callers at once, the floor and settle in turn
+// in slices of a few hundred operations on one file.
+func BenchmarkExecuteMany(b *testing.B) {
+	for _, callers := range []int{8, 64} {
+		b.Run(strconv.Itoa(callers), func(b *testing.B) {
+			db, s := openBoth(b, sqlstore.DSN(file(b)), nil)
+			p, x := newPayment(b, db), benchExecutor(b, s)
+			slice := func(from, n int, do func(i int) error) time.Duration {
+				began := time.Now()
+				var all sync.WaitGroup
+				for c := range callers {
+					all.Go(func() {
+						for i := from + c; i < from+n; i += callers {
+							if err := do(i); err != nil {
+								b.Error(err)
+							}
+						}
+					})
+				}
+				all.Wait()
+				return time.Since(began)
+			}
+			var floor, settled time.Duration
+			b.ResetTimer()
+			for from := 0; from < b.N; from += 512 {
+				n := min(512, b.N-from)
+				floor += slice(from, n, func(i int) error { return p.first(context.Background(), i) })
+				settled += slice(from, n, func(i int) error { _, err := x.Execute(context.Background(), benchOperation(i)); return err })
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(floor.Nanoseconds())/float64(b.N), "floor-ns")
+			b.ReportMetric(float64(settled.Nanoseconds())/float64(b.N), "settle-ns")
+			b.ReportMetric(float64(floor)/float64(settled), "ratio")
+		})
+	}
 }
 
 // BenchmarkReplay: a settled operation asked for again, beside one SELECT, in turn.
