@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/settle-go/settle v0.0.0
+	github.com/stripe/stripe-go/v85 v85.0.0
 	modernc.org/sqlite v1.62.0
 )
 
