@@ -55,6 +55,28 @@ func (s *Server) Ledger() []Movement {
 	return slices.Clone(s.ledger)
 }
 
+// Effects counts the movements of money under an own reference.
+func (s *Server) Effects(operation string) int {
+	n := 0
+	for _, m := range s.Ledger() {
+		if m.Operation == operation {
+			n++
+		}
+	}
+	return n
+}
+
+// Charge makes a payment that succeeded, as if somebody else had, and returns its id.
+func (s *Server) Charge(amount int64, currency string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.opts.Now()
+	i := &intent{ID: s.id("pi"), Object: "payment_intent", Amount: amount, Currency: currency, Created: now.Unix(), at: now}
+	s.intents = append(s.intents, i)
+	s.succeed(i)
+	return i.ID
+}
+
 // Intents returns the ids of all PaymentIntents, in order of creation.
 func (s *Server) Intents() []string {
 	s.mu.Lock()
