@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -105,9 +106,9 @@ func weight(f settle.Fact) int {
 
 // walk reads a list to its end and returns the weightiest of the objects that observe recognizes.
 // A page that fails is an error, never "not found", and so is a list that is longer than walkLimit.
-func walk[T any](list stripe.Seq2[T, error], observe func(T) (settle.Observation[Receipt], bool)) (settle.Observation[Receipt], error) {
+func walk[T any](ctx context.Context, list *stripe.V1List[T], observe func(T) (settle.Observation[Receipt], bool)) (settle.Observation[Receipt], error) {
 	best, n := settle.Observation[Receipt]{Fact: settle.NotFound}, 0
-	for o, err := range list {
+	for o, err := range list.All(ctx) {
 		if err != nil {
 			return settle.Observation[Receipt]{}, err
 		}
@@ -117,6 +118,10 @@ func walk[T any](list stripe.Seq2[T, error], observe func(T) (settle.Observation
 		if seen, ours := observe(o); ours && weight(seen.Fact) > weight(best.Fact) {
 			best = seen
 		}
+	}
+	if list.Meta().URL == "" {
+		// The SDK takes {} for a list that has ended.
+		return settle.Observation[Receipt]{}, errors.New("stripe: the last page was no list")
 	}
 	return best, nil
 }

@@ -91,7 +91,7 @@ func chargeAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[C
 			if c.Request.Since > 0 {
 				params.CreatedRange = &stripe.RangeQueryParams{GreaterThanOrEqual: c.Request.Since - int64(skew.Seconds())}
 			}
-			return walk(api.V1PaymentIntents.List(ctx, params).All(ctx), func(i *stripe.PaymentIntent) (settle.Observation[Receipt], bool) {
+			return walk(ctx, api.V1PaymentIntents.List(ctx, params), func(i *stripe.PaymentIntent) (settle.Observation[Receipt], bool) {
 				return observeIntent(i), i.Metadata[ownReference] == c.ID
 			})
 		},

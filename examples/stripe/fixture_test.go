@@ -25,14 +25,22 @@ type world struct {
 	server *http.Server
 	mode   string
 	opts   settle.Options // of each engine that is started from now on
+	// onEffect, if set, runs once money has moved, before any reply.
+	onEffect func()
 }
 
 func inBubble(t *testing.T, o stripefake.Options, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, store: memstore.New(nil), net: pipenet.Listen(), mode: "test", opts: settle.Options{Scope: "shop"}}
 		o.Secret = secret
-		w := &world{t: t, stripe: stripefake.New(&o), store: memstore.New(nil), net: pipenet.Listen(), mode: "test", opts: settle.Options{Scope: "shop"}}
+		o.OnEffect = func(stripefake.Movement) {
+			if w.onEffect != nil {
+				w.onEffect()
+			}
+		}
+		w.stripe = stripefake.New(&o)
 		w.server = &http.Server{Handler: w.stripe, ReadHeaderTimeout: time.Minute}
 		served := make(chan error, 1)
 		go func() { served <- w.server.Serve(w.net) }()
@@ -44,10 +52,16 @@ func inBubble(t *testing.T, o stripefake.Options, f func(t *testing.T, w *world)
 	})
 }
 
+func inBubbleNamed(t *testing.T, name string, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, stripefake.Options{}, f) })
+}
+
 // process is one process of the shop. Its connections are its own.
 type process struct {
 	t *testing.T
 	*shop
+	adapter   settle.Adapter[Charge, Receipt]
 	transport *http.Transport
 	stop      func()
 }
@@ -59,7 +73,9 @@ func (w *world) start(keepAlive bool) *process {
 	p := &process{t: w.t, transport: w.net.Transport()}
 	p.transport.DisableKeepAlives = !keepAlive
 	promise := contract("acct_1", w.mode)
-	s, err := newShop(w.store, newClient(secret, "http://stripe.example", p.transport, promise), "acct_1", w.mode, w.opts)
+	api := newClient(secret, "http://stripe.example", p.transport, promise)
+	p.adapter = chargeAdapter(api, promise)
+	s, err := newShop(w.store, api, "acct_1", w.mode, w.opts)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func refundAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[R
 			}
 			params := &stripe.RefundListParams{PaymentIntent: stripe.String(c.Undoes.Ref)}
 			params.Limit = stripe.Int64(100)
-			return walk(api.V1Refunds.List(ctx, params).All(ctx), func(r *stripe.Refund) (settle.Observation[Receipt], bool) {
+			return walk(ctx, api.V1Refunds.List(ctx, params), func(r *stripe.Refund) (settle.Observation[Receipt], bool) {
 				return observeRefund(r), r.Metadata[ownReference] == c.ID
 			})
 		},
