@@ -90,10 +90,13 @@ func TestDialRefusedIsNotSent(t *testing.T) {
 }
 
 // The SDK makes up a key where none is set, repeats requests and reports on itself. With this client
-// it does none of that: every POST carries the stored key, a 500 is not repeated within the attempt.
+// it does none of that: every POST carries the stored key, and an attempt is one request.
 func TestTheSDKAddsNothing(t *testing.T) {
 	inBubble(t, stripefake.Options{}, func(t *testing.T, w *world) {
-		w.stripe.Script(stripefake.Fault{Status: 503, Type: "api_error"}, stripefake.Fault{Status: 409, Type: "invalid_request_error", Code: "idempotency_key_in_use"})
+		w.stripe.Script(
+			stripefake.Fault{Status: 503, Type: "api_error"},
+			stripefake.Fault{Status: 429, Type: "invalid_request_error", Code: "lock_timeout"}, // the SDK would repeat this one
+		)
 		p := w.start(false)
 		for range 3 { // three attempts
 			_, err := p.adapter.Submit(t.Context(), settle.NewCall("the key", settle.Call[Charge]{ID: "op", Request: pay(stripefake.Visa).Request}))

@@ -30,7 +30,7 @@ type Fault struct {
 	RetryAfter int
 	// Hold keeps the endpoint executing until the channel is closed.
 	Hold <-chan struct{}
-	// Amount, if set, is charged instead of what was asked for.
+	// Amount, if set, is received instead of what was asked for.
 	Amount int64
 	// Garble cuts the body of the reply in half.
 	Garble bool

@@ -1,6 +1,7 @@
 package stripefake
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -73,7 +74,7 @@ func (s *Server) Charge(amount int64, currency string) string {
 	now := s.opts.Now()
 	i := &intent{ID: s.id("pi"), Object: "payment_intent", Amount: amount, Currency: currency, Created: now.Unix(), at: now}
 	s.intents = append(s.intents, i)
-	s.succeed(i)
+	s.succeed(i, amount)
 	return i.ID
 }
 
@@ -127,16 +128,13 @@ func (s *Server) createIntent(form url.Values, f Fault) execute {
 			if form.Get("confirm") != "true" {
 				return ok(i)
 			}
-			if f.Amount != 0 {
-				i.Amount = f.Amount
-			}
-			return s.confirm(i, form.Get("payment_method"), form.Get("error_on_requires_action") == "true")
+			return s.confirm(i, form.Get("payment_method"), form.Get("error_on_requires_action") == "true", cmp.Or(f.Amount, amount))
 		},
 	}
 }
 
-// confirm attempts the payment.
-func (s *Server) confirm(i *intent, method string, noAction bool) answer {
+// confirm attempts the payment of amount.
+func (s *Server) confirm(i *intent, method string, noAction bool, amount int64) answer {
 	e := wireError{Type: "card_error", Code: "card_declined", Message: "Your card was declined."}
 	switch method {
 	case Declined:
@@ -156,7 +154,7 @@ func (s *Server) confirm(i *intent, method string, noAction bool) answer {
 		i.Status = "processing"
 		return ok(i)
 	default:
-		s.succeed(i)
+		s.succeed(i, amount)
 		return ok(i)
 	}
 	last := e
@@ -166,10 +164,10 @@ func (s *Server) confirm(i *intent, method string, noAction bool) answer {
 	return fail(http.StatusPaymentRequired, e)
 }
 
-func (s *Server) succeed(i *intent) {
-	i.Status, i.AmountReceived, i.NextAction = "succeeded", i.Amount, nil
+func (s *Server) succeed(i *intent, amount int64) {
+	i.Status, i.AmountReceived, i.NextAction = "succeeded", amount, nil
 	s.ledger = append(s.ledger, Movement{
-		ID: i.ID, Intent: i.ID, Amount: i.Amount, Currency: i.Currency, Operation: reference(i.Metadata),
+		ID: i.ID, Intent: i.ID, Amount: amount, Currency: i.Currency, Operation: reference(i.Metadata),
 	})
 }
 
@@ -181,7 +179,7 @@ func (s *Server) Decide(id string, succeeds bool) {
 	switch {
 	case i == nil:
 	case succeeds:
-		s.succeed(i)
+		s.succeed(i, i.Amount)
 	default:
 		i.Status, i.LastError = "requires_payment_method", &wireError{
 			Type: "card_error", Code: "payment_intent_payment_attempt_failed", Message: "The payment failed.",

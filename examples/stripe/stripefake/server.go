@@ -84,6 +84,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the client is gone
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
+	w.Header().Set("Request-Id", "req_fake")
 	s.mu.Lock()
 	s.requests = append(s.requests, Request{
 		Method: r.Method, Path: r.URL.Path, Key: r.Header.Get("Idempotency-Key"), Body: string(body), Header: r.Header.Clone(),
