@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
 	"net/http"
-	"net/http/httptrace"
-	"sync/atomic"
 
 	stripe "github.com/stripe/stripe-go/v85"
 
@@ -35,16 +32,4 @@ func newClient(secret, url string, transport http.RoundTripper, promise settle.C
 		config.URL = stripe.String(url)
 	}
 	return stripe.NewClient(secret, stripe.WithBackends(stripe.NewBackendsWithConfig(config)))
-}
-
-// watch reports whether a request ever had a connection. Only one that had none was certainly not
-// sent. The error does not tell: Go's transport repeats a POST with an Idempotency-Key
-// by itself when a kept-alive connection dies under it, and if that second copy finds the door
-// closed, the error says "dial refused" although the first copy may have arrived.
-func watch(ctx context.Context) (_ context.Context, connected func() bool) {
-	had := new(atomic.Bool)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { had.Store(true) },
-	})
-	return ctx, had.Load
 }

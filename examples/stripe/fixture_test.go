@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -46,7 +47,9 @@ func inBubble(t *testing.T, o stripefake.Options, f func(t *testing.T, w *world)
 		go func() { served <- w.server.Serve(w.net) }()
 		t.Cleanup(func() {
 			_ = w.server.Close()
-			<-served
+			if err := <-served; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+				t.Error(err)
+			}
 		})
 		f(t, w)
 	})

@@ -52,6 +52,7 @@ func run(ctx context.Context, out io.Writer, file string) error {
 	defer func() { _ = server.Close() }()
 	url := "http://" + listener.Addr().String()
 
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	order := settle.Operation[Charge]{
 		Subject: "order-8472", Purpose: "purchase",
 		Request: Charge{
@@ -60,11 +61,11 @@ func run(ctx context.Context, out io.Writer, file string) error {
 		},
 	}
 
-	fmt.Fprintln(out, "Process A charges 19.99 EUR for order-8472. Its network fails before the reply arrives.")
+	say("Process A charges 19.99 EUR for order-8472. Its network fails before the reply arrives.")
 	broken := &failing{RoundTripper: http.DefaultTransport}
 	err = inProcess(ctx, file, url, broken, func(s *shop) error {
 		o, err := s.charges.Execute(ctx, order)
-		fmt.Fprintf(out, "  => %s: %s\n", o.State, o.Next.Advice())
+		say("  => %s: %s", o.State, o.Next.Advice())
 		if !errors.Is(err, settle.ErrPending) {
 			return fmt.Errorf("process A should not know, and says %w", err)
 		}
@@ -73,7 +74,7 @@ func run(ctx context.Context, out io.Writer, file string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Stripe has %d PaymentIntent. Process A is gone.\n\nProcess B charges the same order.\n", len(fake.Intents()))
+	say("Stripe has %d PaymentIntent. Process A is gone.\n\nProcess B charges the same order.", len(fake.Intents()))
 	err = inProcess(ctx, file, url, http.DefaultTransport, func(s *shop) error {
 		for {
 			o, err := s.charges.Execute(ctx, order)
@@ -85,21 +86,21 @@ func run(ctx context.Context, out io.Writer, file string) error {
 				return err
 			}
 			receipt, _ := o.Result()
-			fmt.Fprintf(out, "  => %s: receipt %s, %d request with effect sent in all\n", o.State, receipt.ID, len(o.Attempts))
+			say("  => %s: receipt %s, %d request with effect sent in all", o.State, receipt.ID, len(o.Attempts))
 			return nil
 		}
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "\nStripe's ledger:")
+	say("\nStripe's ledger:")
 	for _, m := range fake.Ledger() {
-		fmt.Fprintf(out, "  %s  %d %s\n", m.ID, m.Amount, m.Currency)
+		say("  %s  %d %s", m.ID, m.Amount, m.Currency)
 	}
 	if n := len(fake.Ledger()); n != 1 {
 		return fmt.Errorf("the customer paid %d times", n)
 	}
-	fmt.Fprintln(out, "The customer paid once, and the shop knows it.")
+	say("The customer paid once, and the shop knows it.")
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	stripe "github.com/stripe/stripe-go/v85"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/wire"
 )
 
 // Refund gives back part of a charge, or what is left of it with Amount 0.
@@ -32,7 +33,7 @@ func refundAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[R
 				Metadata:      map[string]string{ownReference: c.ID},
 			}
 			params.SetIdempotencyKey(c.Key())
-			ctx, connected := watch(ctx)
+			ctx, connected := wire.Watch(ctx)
 			refund, err := api.V1Refunds.Create(ctx, params)
 			if err != nil {
 				return refused(err, connected(), c.Attempt)
