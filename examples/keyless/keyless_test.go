@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -289,6 +290,28 @@ func TestStatus(t *testing.T) {
 		}
 	})
 }
+
+// What is no page of the list is not "not found".
+func TestUnreadablePages(t *testing.T) {
+	t.Parallel()
+	for body, status := range map[string]int{
+		"{}": 200, "null": 200, `{"bookings":[]}`: 200, `{"bookings":null,"next":""}`: 200, `{"bookings":[{}],"next":""}`: 200,
+		`{"bookings":[],"next":""}`: 404, `{"bookings":[`: 200,
+	} {
+		transport := roundTrip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		})
+		a := newBookings("http://hotel.example", transport, contract())
+		if obs, err := a.Lookup(t.Context(), settle.NewCall("", settle.Call[Stay]{ID: "op"})); err == nil {
+			t.Errorf("%d %s: %+v", status, body, obs)
+		}
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestProgram(t *testing.T) {
 	t.Parallel()
