@@ -246,7 +246,10 @@ func TestAdapterTellsTheTruth(t *testing.T) {
 			return s
 		},
 		Key: providertest.InHeader("Idempotency-Key"), Reference: providertest.InJSON("/reference"),
-		Echo:     providertest.Echo{Amount: []string{"price"}, Currency: []string{"currency"}},
+		Echo: providertest.Echo{
+			Amount: []string{"price"}, Currency: []string{"currency"},
+			Other: map[string][]string{"room": {"room"}, "arrival": {"arrival"}}, // nights is a number, which the suite cannot replace
+		},
 		PageSize: 3,
 		Answers: []providertest.Answer{
 			{Name: "no room", Status: 422, Body: `{"error":"room_unavailable"}`, Want: settle.Declined},
