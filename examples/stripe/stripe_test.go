@@ -93,7 +93,7 @@ func TestForgottenKey(t *testing.T) {
 		w.stripe.Script(slices.Repeat([]stripefake.Fault{{Lose: stripefake.Before}}, 10_000)...)
 		begun := time.Now()
 		p := w.start(false)
-		out, err := p.finish(pay(stripefake.Visa))
+		out, err := p.finishEvery(time.Hour, pay(stripefake.Visa))
 		if !errors.Is(err, settle.ErrReview) || out.Review == nil || out.Review.Reason != settle.ReasonWindow {
 			t.Fatalf("%s %+v %v, want a person, since the key may be forgotten", out.State, out.Review, err)
 		}
