@@ -7,14 +7,14 @@ import (
 )
 
 // contract is what Stripe promises for API v1. Each fact with where it is from; "ours" marks a
-// choice of this program. The pages are those of Stripe's documentation (docs.stripe.com), read as of
-// the date in Checked, and the SDK's source, github.com/stripe/stripe-go/v85 v85.0.0.
+// choice of this program. The pages are those of Stripe's documentation (docs.stripe.com; the API reference in
+// its edition 2026-09-30), and the SDK's source, github.com/stripe/stripe-go/v85 v85.0.0.
 //
 //   - Window: keys may be removed once they are at least 24 hours old, and a removed key makes a
 //     new request (api/idempotent_requests).
 //   - MaxLen: 255 characters (api/idempotent_requests). The SDK trims spaces and refuses longer ones.
 //   - ConcurrentSafe: a request that conflicts with one that is executing under the same key
-//     stores nothing and may be repeated (api/idempotent_requests); the conflict is a 409 (error-low-level).
+//     stores nothing and may be repeated (api/idempotent_requests); its code is idempotency_key_in_use (error.go).
 //   - The result of the first request, a 500 included, is stored once the endpoint began to execute
 //     and is the answer to every repetition; a request with other parameters is an error (api/idempotent_requests).
 //     So a repeated 500 is no second failure, and never a reason for a fresh key.
@@ -44,7 +44,8 @@ func contract(account, mode string) settle.Contract {
 	}
 }
 
-// refundContract differs in one fact: a refund may be pending for days (docs.stripe.com/refunds).
+// refundContract differs in one fact: a refund may be pending (api/refunds/object), for how long is not
+// published there. Ours: ten days, since banks take days.
 func refundContract(account, mode string) settle.Contract {
 	c := contract(account, mode)
 	c.ProcessingLimit = 10 * 24 * time.Hour
