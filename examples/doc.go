@@ -5,6 +5,8 @@
 //   - webhandler: a payment endpoint, its answers, and the order marked as paid in one transaction.
 //   - worker: charges and refunds registered next to business rows, done by a worker.
 //   - agenttool: a payment tool for a language model that forgets and repeats.
+//   - stripe: a charge and refund adapter around Stripe's SDK, with what Stripe documents about keys and errors.
+//   - keyless: an adapter for a provider without idempotency keys; nothing is sent twice.
 //
 // It is a module of its own so that what a program needs (a database driver, a
 // provider's SDK) never becomes a requirement of the root module. It is never

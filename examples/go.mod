@@ -4,6 +4,8 @@ go 1.26.0
 
 require (
 	github.com/settle-go/settle v0.0.0
+	github.com/shopspring/decimal v1.6.0
+	github.com/stripe/stripe-go/v85 v85.0.0
 	modernc.org/sqlite v1.62.0
 )
 
@@ -13,7 +15,6 @@ require (
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
-	github.com/shopspring/decimal v1.6.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	modernc.org/libc v1.80.1 // indirect
 	modernc.org/mathutil v1.7.1 // indirect

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http/httptrace"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -117,20 +119,25 @@ func cutUnit(unit string) (currency, rest string, ok bool) {
 }
 
 func submit(ctx context.Context, api API, req Request) (settle.Observation[Receipt], error) {
-	obj, err := api.Create(ctx, req)
+	connected := new(atomic.Bool)
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	obj, err := api.Create(traced, req)
 	if err == nil {
 		return observe(obj), nil
 	}
-	return explain(ctx, api, err)
+	return explain(ctx, api, err, connected.Load())
 }
 
 // explain says what an error of a create request proves. Everything that it does
-// not know proves nothing.
-func explain(ctx context.Context, api API, err error) (settle.Observation[Receipt], error) {
+// not know proves nothing. A refused dial is "not sent" only if the request never had a connection: on a
+// kept-alive one the transport may have sent a first copy, and dialed for the second (IC-04).
+func explain(ctx context.Context, api API, err error, connected bool) (settle.Observation[Receipt], error) {
 	var f *Fault
 	switch {
 	case errors.As(err, &f):
-	case errors.Is(err, syscall.ECONNREFUSED) && dialing(err):
+	case errors.Is(err, syscall.ECONNREFUSED) && dialing(err) && !connected:
 		return settle.Observation[Receipt]{Fact: settle.NotSent, Code: "dial_refused"}, nil
 	default:
 		return settle.Observation[Receipt]{}, err
