@@ -42,3 +42,34 @@ func TestRegress_PersonSpeaksForNoLaterAttempt(t *testing.T) {
 		})
 	}
 }
+
+// I9: a wish that no longer fits the confirmed effect stays a wish when a person lets it go
+// on: it does not make its operation one that is being undone.
+func TestRegress_ResumedWishThatDoesNotFitHoldsNothing(t *testing.T) {
+	variant(t, "", keyed(), func(t *testing.T, r *rig.Rig) {
+		r.Provider.Script(pt.WrongAmount(1998))
+		p := r.Start(nil)
+		charge, err := p.Charges.Execute(t.Context(), rig.Op("order-1", 1999, "EUR"))
+		rig.Is(t, err, settle.ErrReview)
+		wish, err := p.Refunds.Compensate(t.Context(), settle.Effect{Operation: charge.ID}, "returned", rig.Refund{Amount: 1999, Currency: "EUR"})
+		rig.Is(t, err, settle.ErrWaiting)
+		d := decision(settle.Applied)
+		d.Ref = "ch_1"
+		_, err = p.Resolve(t.Context(), charge.ID, d)
+		rig.OK(t, err)
+		if rec := r.State(wish.ID, settle.StateReview); rig.Reason(rec) != settle.ReasonExceeds {
+			t.Fatalf("the reason is %q", rig.Reason(rec))
+		}
+		_, err = p.Resolve(t.Context(), wish.ID, settle.Decision{Actor: "ann", Reason: "again", Evidence: "none", Resume: true})
+		rig.OK(t, err)
+		rec := r.State(charge.ID, settle.StateSucceeded)
+		if len(rec.Ledger) != 1 || rec.Ledger[0].Status != settle.PostingWished {
+			t.Errorf("the ledger is %+v, want one wish", rec.Ledger)
+		}
+		p.Work()
+		rig.After(10 * time.Minute)
+		r.State(charge.ID, settle.StateSucceeded)
+		r.State(wish.ID, settle.StateReview)
+		r.Ledger(1, map[string]int{charge.ID: 1, wish.ID: 0})
+	})
+}
