@@ -157,6 +157,9 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 	if starts && next.Terms.Amount.IsZero() {
 		p.Amount = effect.Amount // the whole effect, however large it turned out
 	}
+	if status == PostingOpen && p.Status == PostingWished && !next.mayHaveLeft() && !parent.fits(effect, *p) {
+		status = PostingWished // it cannot start, so it covers nothing (I9)
+	}
 	amount := next.undone(p.Amount)
 	if posted && p.Status == status && p.Ref == ref && p.Amount.Equal(amount) && !starts {
 		return nil, nil

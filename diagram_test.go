@@ -120,7 +120,7 @@ func (w *walker) steps() []step {
 			d.Ref = "A"
 		}
 		d.Actor, d.Reason, d.Evidence = "a", "r", "e"
-		out = append(out, step{cause: causePerson, do: func(next *Record) (*edit, error) { return w.e.resolved(next, d) }})
+		out = append(out, step{cause: causePerson, do: func(next *Record) (*edit, error) { return w.e.resolved(next, d, next.lastAttempt()) }})
 	}
 	if w.ledger {
 		out = append(out, w.compensation()...)

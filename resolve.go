@@ -29,8 +29,8 @@ const maxNote = 1024
 
 // Resolve records a person's decision. The person's fact is evidence like any other:
 // what the provider says later is still merged. Declined and NotApplied close every
-// attempt, so they are refused (ErrPending) while one of them may still land, or
-// somebody works on the operation. ErrSettled if it contradicts what is confirmed.
+// attempt, so they are refused (ErrPending) while one of them may still land, when one
+// is made while Resolve runs, or while somebody works on the operation. ErrSettled if it contradicts what is confirmed.
 func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, error) {
 	r, err := e.get(ctx, ByID(id))
 	if err != nil {
@@ -61,7 +61,8 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	default:
 		return r, bad("Fact", "no such fact")
 	}
-	out, err := e.update(ctx, "resolve", r, func(next *Record) (*edit, error) { return e.resolved(next, d) })
+	known := r.lastAttempt()
+	out, err := e.update(ctx, "resolve", r, func(next *Record) (*edit, error) { return e.resolved(next, d, known) })
 	if err != nil {
 		return out, err
 	}
@@ -69,7 +70,8 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	return out, nil
 }
 
-func (e *Engine) resolved(next *Record, d Decision) (*edit, error) {
+// resolved applies d to next. known is the last attempt that there was when d was made.
+func (e *Engine) resolved(next *Record, d Decision, known int) (*edit, error) {
 	refuse := func(err error, why string) (*edit, error) {
 		return nil, &Error{Do: "resolve", Kind: next.Kind, ID: next.ID, State: next.State, Err: err, Cause: because(why)}
 	}
@@ -81,6 +83,8 @@ func (e *Engine) resolved(next *Record, d Decision) (*edit, error) {
 	switch {
 	case closes && next.Claimed():
 		return refuse(ErrInProgress, "somebody works on it now")
+	case closes && next.lastAttempt() > known:
+		return refuse(ErrPending, "a request was made meanwhile, which the decision cannot speak for")
 	case closes && !next.allQuiet():
 		return refuse(ErrPending, "a request may still land")
 	case closes && next.State.Settled() && next.State != StateFailed && next.State != StateCanceled,
