@@ -8,6 +8,9 @@ GO        ?= go
 TESTFLAGS ?= -timeout=15m
 BENCH     ?= .
 BENCHTIME ?= 1s
+SEEDS     ?= 2000
+SEED      ?= 0
+SIMTIME   ?= 0
 FUZZ      ?= ^Fuzz
 FUZZTIME  ?= 10s
 
@@ -65,6 +68,10 @@ fmt: $(TOOLS) ## Format the code of every module
 crash: ## Every fault at every call of every scenario, on SQLite too
 	$(GO) test -count=1 -timeout=15m -run TestCrashLoop ./internal/sim
 	SETTLE_CRASH=all $(GO) -C sqltest test -count=1 -timeout=15m -run TestSQLiteCrashLoop .
+
+.PHONY: sim
+sim: ## Play seeded simulations (SEEDS=n, SEED=first, or SIMTIME=60s)
+	$(GO) test -count=1 -timeout=0 -v -run 'TestSeedSimulation$$' ./internal/sim -seeds=$(SEEDS) -seed=$(SEED) -simtime=$(SIMTIME)
 
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp, BENCHTIME=1s)
