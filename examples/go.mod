@@ -6,6 +6,7 @@ require (
 	github.com/settle-go/settle v0.0.0
 	github.com/shopspring/decimal v1.6.0
 	github.com/stripe/stripe-go/v85 v85.0.0
+	go.etcd.io/bbolt v1.5.0
 	modernc.org/sqlite v1.62.0
 )
 

@@ -1,0 +1,117 @@
+package boltstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/settle-go/settle"
+)
+
+// Claim implements settle.Store. A due record that cannot be read is claimed and left
+// out, so that it does not stand in the way of the others; when there is no other,
+// Claim returns its error.
+func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, error) {
+	if c.Token == "" || c.Lease < time.Microsecond {
+		return nil, invalid("a claim without token or lease")
+	}
+	t, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	due := t.due(c.Kinds, c.Limit)
+	if len(due) == 0 {
+		return nil, nil // and nothing to commit
+	}
+	var out []settle.Record
+	var bad error
+	for _, d := range due {
+		was := t.claim(d.id)
+		now := claim{version: was.version + 1, due: t.later(c.Lease), token: c.Token}
+		if err := t.grant(d.kind, d.id, was, now); err != nil {
+			return nil, err
+		}
+		r, err := t.record(d.id)
+		if err != nil {
+			bad = err
+			continue
+		}
+		out = append(out, r)
+	}
+	applied := func(t *step) bool { return t.claim(due[0].id).token == c.Token }
+	if err := s.finish(ctx, t, applied); err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, bad
+	}
+	return out, nil
+}
+
+// Renew implements settle.Store.
+func (s *Store) Renew(ctx context.Context, id, token string, lease time.Duration) error {
+	if lease < time.Microsecond {
+		return invalid("a renewal without lease")
+	}
+	t, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	r, err := t.record(id)
+	if errors.Is(err, settle.ErrNotFound) {
+		return settle.ErrClaimLost
+	}
+	if err != nil {
+		return err
+	}
+	was := t.claim(id)
+	if !was.holds(token, t.now) {
+		return settle.ErrClaimLost
+	}
+	now := was
+	now.due = t.later(lease)
+	if err := t.grant(r.Kind, id, was, now); err != nil {
+		return err
+	}
+	return s.finish(ctx, t, func(t *step) bool { return t.claim(id) == now })
+}
+
+// grant replaces a record's claim, and its place in the order of what is due.
+func (t *step) grant(kind, id string, was, now claim) error {
+	if err := t.move(id, kind, was.due, kind, now.due); err != nil {
+		return err
+	}
+	return t.put(bucketClaim, []byte(id), now.encode())
+}
+
+// dueRecord is a line of the bucket of what is due.
+type dueRecord struct {
+	kind, id string
+	due      int64
+}
+
+// due lists what is due now, earliest first (S30).
+func (t *step) due(kinds []string, limit int) []dueRecord {
+	var out []dueRecord
+	kinds = slices.Compact(slices.Sorted(slices.Values(kinds)))
+	for _, kind := range kinds {
+		prefix, n := join(kind), 0
+		c := t.bucket(bucketDue).Cursor()
+		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) && n < limit; k, _ = c.Next() {
+			rest := k[len(prefix):]
+			due := number(rest)
+			if due > micros(t.now) {
+				break
+			}
+			out = append(out, dueRecord{kind: kind, id: string(rest[8:]), due: due})
+			n++
+		}
+	}
+	slices.SortStableFunc(out, func(a, b dueRecord) int { return cmp.Compare(a.due, b.due) })
+	return out[:min(len(out), max(limit, 0))]
+}
