@@ -178,7 +178,11 @@ func (s lifeState) commit(c *lifeCall, a *lifeAnswer) (bool, any) {
 		return s.version == 0 && c.ifVersion > 0, s
 	case resultUnknown:
 		if !applied && s.version == c.ifVersion && (c.ifToken == "" || s.mayHold(c.ifToken, c.lo)) {
-			s = s.written(c, c.lo, forever)
+			hi := int64(forever)
+			if c.ifToken != "" {
+				hi = s.dueHi - 1 // while the lease lived
+			}
+			s = s.written(c, c.lo, hi)
 		}
 		return true, s
 	case resultLost:
@@ -189,7 +193,7 @@ func (s lifeState) commit(c *lifeCall, a *lifeAnswer) (bool, any) {
 func (s lifeState) claim(c *lifeCall, a *lifeAnswer) (bool, any) {
 	if a.result == resultUnknown {
 		if s.version != 0 && !s.never {
-			s = s.claimed(c, c.lo, forever)
+			s = s.claimed(c, max(c.lo, s.dueLo), forever) // once it was due
 		}
 		return true, s
 	}
@@ -206,7 +210,7 @@ func (s lifeState) renew(c *lifeCall, a *lifeAnswer) (bool, any) {
 		if !s.mayHold(c.token, c.lo) { // S41
 			return false, s
 		}
-		return true, s.dueAt(c.due, c.lo, a.hi) // S40
+		return true, s.dueAt(c.due, c.lo, min(a.hi, s.dueHi-1)) // S40
 	case resultLost:
 		if !s.mayNotHold(c.token, a.hi) {
 			return false, s
@@ -217,7 +221,7 @@ func (s lifeState) renew(c *lifeCall, a *lifeAnswer) (bool, any) {
 		return true, s
 	case resultUnknown:
 		if s.mayHold(c.token, c.lo) {
-			s = s.dueAt(c.due, c.lo, forever)
+			s = s.dueAt(c.due, c.lo, s.dueHi-1)
 		}
 		return true, s
 	case resultConflict, resultNotFound:

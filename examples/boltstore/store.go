@@ -36,7 +36,7 @@ type Options struct {
 type Store struct {
 	db       *bbolt.DB
 	lockWait time.Duration
-	broken   atomic.Bool             // see finish
+	broken   atomic.Bool           // see finish
 	commit   func(*bbolt.Tx) error // (*bbolt.Tx).Commit but in tests
 }
 
