@@ -60,7 +60,14 @@ var driverNumber struct {
 
 func openFaulty(tb testing.TB, dsn string) (*sql.DB, *faults) {
 	tb.Helper()
-	f := &faults{Driver: &sqlite.Driver{}}
+	return openFaultyDriver(tb, &sqlite.Driver{}, dsn)
+}
+
+// openFaultyDriver is openFaulty for any driver whose connections run statements under a
+// context.
+func openFaultyDriver(tb testing.TB, d driver.Driver, dsn string) (*sql.DB, *faults) {
+	tb.Helper()
+	f := &faults{Driver: d}
 	driverNumber.Lock()
 	driverNumber.n++
 	name := fmt.Sprintf("faulty-%d", driverNumber.n)
@@ -86,13 +93,33 @@ type realConn interface {
 	driver.ConnPrepareContext
 	driver.ExecerContext
 	driver.QueryerContext
-	driver.SessionResetter
-	driver.Validator
 }
 
 type faultyConn struct {
 	realConn
 	f *faults
+}
+
+// What a driver may offer beside: database/sql does without it when the answer is that of
+// a connection that has it not.
+
+func (c *faultyConn) ResetSession(ctx context.Context) error {
+	if r, ok := c.realConn.(driver.SessionResetter); ok {
+		return r.ResetSession(ctx)
+	}
+	return nil
+}
+
+func (c *faultyConn) IsValid() bool {
+	v, ok := c.realConn.(driver.Validator)
+	return !ok || v.IsValid()
+}
+
+func (c *faultyConn) CheckNamedValue(v *driver.NamedValue) error {
+	if ch, ok := c.realConn.(driver.NamedValueChecker); ok {
+		return ch.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
 }
 
 func around[T any](f *faults, text string, run func() (T, error)) (T, error) {
