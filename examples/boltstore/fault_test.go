@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -315,5 +316,54 @@ func TestUnreadable(t *testing.T) {
 	}
 	if _, err := alone.Claim(t.Context(), claim); !errors.Is(err, settle.ErrCorrupt) {
 		t.Errorf("got error %v, want ErrCorrupt", err)
+	}
+}
+
+// What the caller does with its payload after a Commit in a transaction of its own, and
+// before that transaction commits, is not stored (S3): bbolt copies keys, not values.
+func TestCallerKeepsItsMemory(t *testing.T) {
+	s := fresh(t, nil)
+	tx := must[*bbolt.Tx](t)(s.db.Begin(true))
+	c := creation(1)
+	c.Writes[0].Record.Result = settle.Payload("result")
+	must[[]settle.Record](t)(s.In(tx).Commit(t.Context(), c))
+	for _, p := range []settle.Payload{c.Writes[0].Record.Request, c.Writes[0].Record.Result} {
+		for i := range p {
+			p[i] = 'x'
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r := must[settle.Record](t)(s.Get(t.Context(), settle.ByID(charge(1).ID)))
+	if string(r.Request) != `{"amount":1999}` || string(r.Result) != "result" {
+		t.Error("the stored payloads are what the caller's memory became")
+	}
+}
+
+// The clock is read when the lock is there: a writer that waited for it has a time after the
+// wait (S4). Whether a goroutine waits already cannot be seen, so it is tried many times.
+func TestClockAfterTheWait(t *testing.T) {
+	s := fresh(t, nil)
+	for n := range 30 {
+		tx := must[*bbolt.Tx](t)(s.db.Begin(true))
+		got := make(chan settle.Record)
+		go func() {
+			rs, err := s.Commit(context.WithoutCancel(t.Context()), creation(n))
+			if err != nil {
+				rs = make([]settle.Record, 1)
+			}
+			got <- rs[0]
+		}()
+		for range 100 {
+			runtime.Gosched()
+		}
+		before := clock()
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-got; r.AsOf.Before(before) {
+			t.Fatalf("the record was written at %v, while another had the lock until %v", r.AsOf, before)
+		}
 	}
 }
