@@ -26,6 +26,7 @@ type lifeState struct {
 	never        bool  // no Due
 	dueLo, dueHi int64 // else Due lies between them, in microseconds
 	log          string
+	over         bool
 }
 
 // forever is later than every instant, and can be added to.
@@ -33,7 +34,7 @@ const forever = math.MaxInt64 / 4
 
 // lifeCall is the call: what was asked for.
 type lifeCall struct {
-	do        string // create, update, claim, renew, get, history
+	do        string // create, update, claim, renew, get, history, end
 	id        string
 	lo        int64
 	change    string // of create and update; it is also what they write into Code
@@ -59,7 +60,7 @@ const (
 	resultNotFound verdict = "not found"
 	resultLost     verdict = "claim lost"
 	// resultUnknown: an error that says nothing (S6). It happens at some time after the call
-	// began, or never, which is the same as after everything else.
+	// began, or never.
 	resultUnknown verdict = "unknown"
 )
 
@@ -135,7 +136,16 @@ func stepLife(state, input, output any) (bool, any) {
 	if (a.result == resultOK || a.result == resultConflict) && c.do != "renew" && c.do != "history" && a.rec.asOf < c.lo {
 		return false, s // S4: the store's clock went back
 	}
+	// A call without an answer that had no effect can be anywhere, and a search that tries
+	// everywhere does not end. So it comes last, after the end of the history, when no answer
+	// depends on it.
+	if s.over {
+		return a.result == resultUnknown, s
+	}
 	switch c.do {
+	case "end":
+		s.over = true
+		return true, s
 	case "create", "update":
 		return s.commit(c, a)
 	case "claim":
@@ -177,14 +187,14 @@ func (s lifeState) commit(c *lifeCall, a *lifeAnswer) (bool, any) {
 	case resultNotFound:
 		return s.version == 0 && c.ifVersion > 0, s
 	case resultUnknown:
-		if !applied && s.version == c.ifVersion && (c.ifToken == "" || s.mayHold(c.ifToken, c.lo)) {
-			hi := int64(forever)
-			if c.ifToken != "" {
-				hi = s.dueHi - 1 // while the lease lived
-			}
-			s = s.written(c, c.lo, hi)
+		if applied || s.version != c.ifVersion || c.ifToken != "" && !s.mayHold(c.ifToken, c.lo) {
+			return false, s
 		}
-		return true, s
+		hi := int64(forever)
+		if c.ifToken != "" {
+			hi = s.dueHi - 1 // while the lease lived
+		}
+		return true, s.written(c, c.lo, hi)
 	case resultLost:
 	}
 	return false, s
@@ -192,10 +202,10 @@ func (s lifeState) commit(c *lifeCall, a *lifeAnswer) (bool, any) {
 
 func (s lifeState) claim(c *lifeCall, a *lifeAnswer) (bool, any) {
 	if a.result == resultUnknown {
-		if s.version != 0 && !s.never {
-			s = s.claimed(c, max(c.lo, s.dueLo), forever) // once it was due
+		if s.version == 0 || s.never {
+			return false, s
 		}
-		return true, s
+		return true, s.claimed(c, max(c.lo, s.dueLo), forever) // once it was due
 	}
 	if s.version == 0 || s.never || s.dueLo > a.rec.asOf { // S30, S31
 		return false, s
@@ -220,10 +230,10 @@ func (s lifeState) renew(c *lifeCall, a *lifeAnswer) (bool, any) {
 		}
 		return true, s
 	case resultUnknown:
-		if s.mayHold(c.token, c.lo) {
-			s = s.dueAt(c.due, c.lo, s.dueHi-1)
+		if !s.mayHold(c.token, c.lo) {
+			return false, s
 		}
-		return true, s
+		return true, s.dueAt(c.due, c.lo, s.dueHi-1)
 	case resultConflict, resultNotFound:
 	}
 	return false, s
@@ -240,6 +250,9 @@ func lifeModel() porcupine.Model {
 
 // String is the call on one line of a trace.
 func (c *lifeCall) String() string {
+	if c.do == "end" {
+		return "end of the history"
+	}
 	text := c.do
 	if c.change != "" {
 		text += fmt.Sprintf(" %s if v%d", c.change, c.ifVersion)

@@ -77,9 +77,13 @@ type violation struct {
 // check looks for an order of each record's history, and returns the first that has none.
 func (h *recording) check() *violation {
 	for _, id := range slices.Sorted(maps.Keys(h.ops)) {
-		result, info := porcupine.CheckOperationsVerbose(lifeModel(), h.ops[id], tooHard)
+		end := h.tick.Load() + 1
+		ops := append(slices.Clone(h.ops[id]), porcupine.Operation{
+			ClientId: h.clients, Input: &lifeCall{do: "end", id: id}, Call: end, Output: &lifeAnswer{result: resultOK}, Return: end + 1,
+		})
+		result, info := porcupine.CheckOperationsVerbose(lifeModel(), ops, tooHard)
 		if result != porcupine.Ok {
-			return &violation{id, result, info, h.ops[id]}
+			return &violation{id, result, info, ops}
 		}
 	}
 	return nil
