@@ -16,6 +16,7 @@ import (
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/memstore"
+	"github.com/settle-go/settle/sqlstore"
 )
 
 var (
@@ -183,6 +184,36 @@ func TestSQLiteLinearizable(t *testing.T) {
 				}
 				return out
 			}, load{rounds: 6})
+		})
+	}
+}
+
+// TestServersLinearizable (S1): two processes on one server, whose clock decides.
+func TestServersLinearizable(t *testing.T) {
+	t.Parallel()
+	slow := []time.Duration{time.Microsecond, 5 * time.Millisecond, 50 * time.Millisecond} // a call takes a round trip or two
+	for name, open := range map[string]func(*testing.T) func() *sqlstore.Store{
+		"PostgreSQL": func(t *testing.T) func() *sqlstore.Store {
+			dsn := pgSchema(t)
+			return func() *sqlstore.Store {
+				_, s := openPG(t, "pgx", dsn, nil)
+				return s
+			}
+		},
+		"MySQL": func(t *testing.T) func() *sqlstore.Store {
+			dsn := mysqlDatabase(t).FormatDSN()
+			return func() *sqlstore.Store {
+				_, s := openMySQL(t, dsn, nil)
+				return s
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			linearizable(t, func(t *testing.T) []settle.Store {
+				handle := open(t)
+				return []settle.Store{handle(), handle()}
+			}, load{rounds: 2, short: slow})
 		})
 	}
 }
