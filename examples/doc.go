@@ -7,6 +7,7 @@
 //   - agenttool: a payment tool for a language model that forgets and repeats.
 //   - stripe: a charge and refund adapter around Stripe's SDK, with what Stripe documents about keys and errors.
 //   - keyless: an adapter for a provider without idempotency keys; nothing is sent twice.
+//   - boltstore: a store of one's own, over bbolt, which docs/store-authors.md walks through.
 //
 // It is a module of its own so that what a program needs (a database driver, a
 // provider's SDK) never becomes a requirement of the root module. It is never
