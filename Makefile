@@ -73,6 +73,10 @@ crash: ## Every fault at every call of every scenario, on SQLite too
 sim: ## Play seeded simulations (SEEDS=n, SEED=first, or SIMTIME=60s)
 	$(GO) test -count=1 -timeout=0 -v -run 'TestSeedSimulation$$' ./internal/sim -seeds=$(SEEDS) -seed=$(SEED) -simtime=$(SIMTIME)
 
+.PHONY: linear
+linear: ## Check many more concurrent histories of every store
+	$(GO) -C sqltest test -run Linearizable -linear.rounds=50 -timeout=15m .
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp, BENCHTIME=1s)
 	@set -e; for m in $(MODULES); do \
