@@ -39,6 +39,7 @@ type Adapter[Req, Res any] struct {
 	TermsFunc  func(op Operation[Req]) Terms
 	SubmitFunc func(ctx context.Context, call *Call[Req]) (Observation[Res], error)
 	LookupFunc func(ctx context.Context, call *Call[Req]) (Observation[Res], error)
+	EventFunc  func(ctx context.Context, ev Event) (Observation[Res], error) // optional, see EventReader
 }
 
 // Contract implements ProviderAdapter.
@@ -55,6 +56,14 @@ func (a Adapter[Req, Res]) Submit(ctx context.Context, c *Call[Req]) (Observatio
 // Lookup implements ProviderAdapter.
 func (a Adapter[Req, Res]) Lookup(ctx context.Context, c *Call[Req]) (Observation[Res], error) {
 	return a.LookupFunc(ctx, c)
+}
+
+// ReadEvent implements EventReader.
+func (a Adapter[Req, Res]) ReadEvent(ctx context.Context, ev Event) (Observation[Res], error) {
+	if a.EventFunc == nil {
+		return Observation[Res]{}, nil
+	}
+	return a.EventFunc(ctx, ev)
 }
 
 // incomplete names the function fields that disagree with the promise.

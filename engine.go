@@ -48,6 +48,9 @@ type Options struct {
 	// ReviewWithin is a person's time to decide before the review is alarmed as
 	// overdue. Defaults to 24 hours.
 	ReviewWithin time.Duration
+	// OrphanAfter is for how long an event that names no known operation is matched again
+	// before a person is asked. Defaults to 24 hours.
+	OrphanAfter time.Duration
 	// PollInterval is how often Run asks the store for due operations when nothing
 	// nudges it. Defaults to 1 second.
 	PollInterval time.Duration
@@ -68,6 +71,7 @@ const (
 	DefaultLease         = 30 * time.Second
 	DefaultEscalateAfter = 15 * time.Minute
 	DefaultReviewWithin  = 24 * time.Hour
+	DefaultOrphanAfter   = 24 * time.Hour
 	DefaultPollInterval  = time.Second
 	DefaultStoreTimeout  = 5 * time.Second
 	DefaultConcurrency   = 16
@@ -82,6 +86,7 @@ func (o Options) withDefaults() Options {
 	def(&o.Lease, DefaultLease)
 	def(&o.EscalateAfter, DefaultEscalateAfter)
 	def(&o.ReviewWithin, DefaultReviewWithin)
+	def(&o.OrphanAfter, DefaultOrphanAfter)
 	def(&o.PollInterval, DefaultPollInterval)
 	def(&o.StoreTimeout, DefaultStoreTimeout)
 	if o.Concurrency == 0 {
@@ -101,6 +106,8 @@ func (o Options) problem() (field, reason string) {
 		return "Options.EscalateAfter", "negative"
 	case o.ReviewWithin < 0:
 		return "Options.ReviewWithin", "negative"
+	case o.OrphanAfter < 0:
+		return "Options.OrphanAfter", "negative"
 	case o.PollInterval < 0:
 		return "Options.PollInterval", "negative"
 	case o.StoreTimeout < 0:
@@ -161,6 +168,7 @@ type kind interface {
 	lookup(ctx context.Context, r *Record, undo Effect) (reply, error)
 	hasHook() bool
 	hook(r Record) func(context.Context, Tx) error
+	event(ctx context.Context, ev Event) (reply, error)
 	mute() bool // the adapter ignores keys that it should send
 }
 
@@ -224,7 +232,7 @@ func (e *Engine) List(ctx context.Context, q Query) iter.Seq2[Record, error] {
 			for _, r := range page {
 				q.After = r.ID
 				r = fresh(r)
-				if !wanted(r.State) {
+				if !wanted(r.State) || r.Kind == EventKind && q.Kind != EventKind {
 					continue
 				}
 				if !yield(r, nil) {

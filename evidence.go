@@ -150,6 +150,7 @@ type evidence struct {
 	message  string
 	action   string
 	sequence int64
+	inbox    *Write // the event that brought it, kept in the same step
 }
 
 // apply merges ev into the evidence of r. It is the only function that does,

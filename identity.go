@@ -2,6 +2,7 @@ package settle
 
 import (
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -80,6 +81,9 @@ func checkName(field, s string, limit int) error {
 func checkKind(kind string) error {
 	if err := checkName("kind", kind, MaxKind); err != nil {
 		return err
+	}
+	if strings.HasPrefix(kind, "settle.") {
+		return &nameError{"kind", "kinds that begin with settle. are settle's own"}
 	}
 	if kind[0] < 'a' || kind[0] > 'z' {
 		return &nameError{"kind", "must begin with a lower-case letter"}

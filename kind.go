@@ -112,6 +112,22 @@ func (x *Executor[Req, Res]) lookup(ctx context.Context, r *Record, undo Effect)
 	return x.read(obs, err)
 }
 
+// event reads an event. Without a reader it only asks for a lookup.
+func (x *Executor[Req, Res]) event(ctx context.Context, ev Event) (rep reply, err error) {
+	defer contain(&err)
+	reader, ok := x.adapter.(EventReader[Res])
+	if !ok {
+		return reply{}, nil
+	}
+	obs, err := reader.ReadEvent(ctx, ev)
+	switch obs.Fact {
+	case NotSent, NotApplied, NotFound:
+		obs.Fact = Unclear // no event can speak for an attempt, or for nothing
+	case Unclear, Applied, Declined, Underway, NeedsAction, Reversed:
+	}
+	return x.read(obs, err)
+}
+
 // read takes an observation out of its type.
 func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error) {
 	if err != nil {

@@ -64,6 +64,7 @@ type edit struct {
 	create  bool
 	alarms  []string
 	wait    time.Duration // patience with a failing store
+	inbox   *Write        // the event that says so
 }
 
 // errStop makes update return the current record without writing.
@@ -94,6 +95,9 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 		}
 		w, hook := e.conclude(k, &cur, &next, ed, hookErr != nil)
 		change := Change{ID: newToken(), Writes: append([]Write{w}, related...), Hook: hook}
+		if ed.inbox != nil {
+			change.Writes = append(change.Writes, *ed.inbox)
+		}
 		patience := ed.wait
 		if patience == 0 {
 			patience = e.opts.StoreTimeout
@@ -110,6 +114,8 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 		case errors.As(err, &hookErr):
 			// Evidence commits without the hook's writes; the consequence stays due (I11).
 			e.obs.Notice(ctx, Notice{Event: EventHookError, Kind: cur.Kind, Operation: cur.ID})
+		case errors.As(err, &conflict) && ed.inbox != nil && conflict.Existing.ID == ed.inbox.Record.ID:
+			return cur, &seenError{conflict.Existing} // the event was taken in by somebody else
 		case errors.As(err, &conflict) && conflict.Index.Name == IndexRef:
 			// Evidence is never refused: the reference is written as another's (T-25).
 			decide = foreign(decide, conflict.Index.Parts[2])
@@ -302,6 +308,9 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 		if ev.fact == Unclear {
 			ed.entry.Note = "no_answer"
 		}
+		if ev.inbox != nil {
+			ed.inbox, ed.entry.Note = ev.inbox, ev.inbox.Record.ID
+		}
 		if mine {
 			ed.ifToken = h.token
 			ed.looked = ev.source == SourceLookup && ev.fact != Unclear
@@ -321,8 +330,8 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 				ed.look = true
 			}
 		}
-		if ev.source == SourceEvent && (ev.fact == Underway || ev.fact == NeedsAction) {
-			ed.look = true // advice: the provider knows more than the event says
+		if ev.source == SourceEvent && (ev.fact == Underway || ev.fact == NeedsAction || ev.fact == Unclear) {
+			ed.look = true // advice, or none: the provider knows more than the event says
 		}
 		return ed, nil
 	})

@@ -73,6 +73,7 @@ func (e *Engine) sweep(ctx context.Context, slots chan struct{}, wg *sync.WaitGr
 	if len(kinds) == 0 {
 		return 0, nil
 	}
+	kinds = append(kinds, EventKind)
 	select {
 	case slots <- struct{}{}: // wait for one slot at least
 	case <-ctx.Done():
@@ -126,6 +127,8 @@ func (e *Engine) workClaimed(ctx context.Context, r Record, c *claim) {
 	k := e.kind(r.Kind)
 	var err error
 	switch {
+	case r.Kind == EventKind:
+		err = e.workEvent(ctx, r, c)
 	case !r.State.Settled():
 		_, err = e.pass(ctx, k, r, c, nil)
 	case r.Wake && r.Consequence != ConsequenceDue:
@@ -183,7 +186,7 @@ func (e *Engine) noticeOverdue(ctx context.Context) {
 	}
 	for _, r := range recs {
 		n := Notice{Event: EventOverdue, Kind: r.Kind, Operation: r.ID, To: r.State, Version: r.Version, Age: r.AsOf.Sub(r.Due)}
-		if e.kind(r.Kind) == nil {
+		if r.Kind != EventKind && e.kind(r.Kind) == nil {
 			n.Code = "kind_not_made_here"
 		}
 		e.obs.Notice(ctx, n)

@@ -26,3 +26,5 @@ func TestI12_NothingLearnedIsLost(t *testing.T)        { scenario.I12(t, inMemor
 func TestI13_NoClockOfOursDecides(t *testing.T)        { scenario.I13(t, inMemory) }
 func TestI15_TheStoresSilenceIsAmbiguous(t *testing.T) { scenario.I15(t, inMemory) }
 func TestI16_SecretsStayIn(t *testing.T)               { scenario.I16(t, inMemory) }
+
+func TestEvents(t *testing.T) { scenario.RunEvents(t, inMemory) }

@@ -23,3 +23,8 @@ func TestSQLiteInvariants(t *testing.T) {
 	t.Parallel()
 	scenario.RunInvariants(t, openScenario)
 }
+
+func TestSQLiteEvents(t *testing.T) {
+	t.Parallel()
+	scenario.RunEvents(t, openScenario)
+}

@@ -42,7 +42,8 @@ type Lab struct {
 	mu      sync.Mutex
 	procs   []*Process
 	gates   []*Gate
-	crashes []<-chan error   // what dead processes reported
+	crashes []<-chan error // what dead processes reported
+	events  int
 	claims  map[string]int64 // rows handed out by Store.Claim, which leave no history
 }
 

@@ -57,6 +57,7 @@ func (l *Lab) Start(s *Setup) *Process {
 		promise = *s.Promise
 	}
 	adapter := providertest.ChargeAdapter(p.API, promise)
+	adapter.EventFunc = hears
 	if s.Adapter != nil {
 		s.Adapter(&adapter)
 	}

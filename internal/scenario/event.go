@@ -1,7 +1,8 @@
-package settle_test
+package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,40 +10,64 @@ import (
 	"time"
 
 	"github.com/settle-go/settle"
-	"github.com/settle-go/settle/internal/scenario"
 	"github.com/settle-go/settle/providertest"
 )
 
-// The traces of this file need an event. They merge it as evidence, whatever
-// delivers events.
+// The traces of this file need events, whatever delivers them.
 
-type said = settle.Observation[struct{}]
+type said = settle.Observation[Receipt]
 
-func event(t *testing.T, p *scenario.Process, id string, o said) settle.Record {
+// event has the provider report o about an operation.
+func event(t *testing.T, p *Process, id string, o said) settle.Record {
 	t.Helper()
-	r, err := settle.MergeEvent(context.Background(), p.Engine, id, o)
+	out, err := p.Engine.Observe(context.Background(), p.lab.says(id, o))
 	if err != nil {
 		t.Fatalf("event %s: %v", o.Fact, err)
 	}
-	return r
+	if out.Parked || out.Duplicate {
+		t.Fatalf("event %s: parked %v, duplicate %v", o.Fact, out.Parked, out.Duplicate)
+	}
+	return out.Record
+}
+
+// says makes an event that means o, with an id of its own.
+func (l *Lab) says(id string, o said) settle.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events++
+	body, err := json.Marshal(o)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	return settle.Event{
+		Account: l.Promise.Account.String(), ID: fmt.Sprint("evt_", l.events), Type: "charge.updated", Operation: id,
+		Ref: o.Ref, Sequence: o.Sequence, Payload: body,
+	}
+}
+
+// hears reads such an event.
+func hears(_ context.Context, ev settle.Event) (said, error) {
+	var o said
+	err := json.Unmarshal(ev.Payload, &o)
+	return o, err
 }
 
 func charged(ref string) said {
 	return said{Fact: settle.Applied, Ref: ref, Terms: settle.Terms{Amount: settle.Minor(1999, "EUR")}}
 }
 
-func silent(l *scenario.Lab) *settle.Contract {
+func silent(l *Lab) *settle.Contract {
 	c := l.Promise
 	c.Lookup = settle.NoLookup
 	return &c
 }
 
 // executes runs the order in the background and returns when its request has arrived.
-func executes(t *testing.T, l *scenario.Lab, p *scenario.Process) (id string, done <-chan error) {
+func executes(t *testing.T, l *Lab, p *Process) (id string, done <-chan error) {
 	t.Helper()
 	answer := make(chan error, 1)
 	go func() {
-		_, err := p.Charge.Execute(context.Background(), scenario.Order())
+		_, err := p.Charge.Execute(context.Background(), Order())
 		answer <- err
 	}()
 	l.Elapse(time.Second)
@@ -50,7 +75,7 @@ func executes(t *testing.T, l *scenario.Lab, p *scenario.Process) (id string, do
 	return l.Only().ID, answer
 }
 
-func TestT04_DeclineEventDoesNotSettleAnOpenAttempt(t *testing.T) {
+func t04(t *testing.T, open Open) {
 	for _, c := range []struct {
 		name, ref string
 		keys      bool
@@ -65,10 +90,10 @@ func TestT04_DeclineEventDoesNotSettleAnOpenAttempt(t *testing.T) {
 			if c.keys {
 				po.KeyWindow = 24 * time.Hour
 			}
-			scenario.Play(t, inMemory, po, func(t *testing.T, l *scenario.Lab) {
+			Play(t, open, po, func(t *testing.T, l *Lab) {
 				lands := l.Gate()
 				l.Provider.Script(providertest.ApplyLater(lands.C).And(providertest.HangAfter(nil)))
-				p := l.Start(&scenario.Setup{Promise: silent(l)})
+				p := l.Start(&Setup{Promise: silent(l)})
 				id, done := executes(t, l, p)
 				if err := <-done; !errors.Is(err, settle.ErrUnknown) {
 					t.Fatalf("error %v, want unknown", err)
@@ -83,9 +108,9 @@ func TestT04_DeclineEventDoesNotSettleAnOpenAttempt(t *testing.T) {
 	}
 }
 
-func TestT06_EventWhileTheHolderWaits(t *testing.T) {
+func t06(t *testing.T, open Open) {
 	t.Run("a decline, then the reply says success", func(t *testing.T) {
-		scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
+		Play(t, open, nil, func(t *testing.T, l *Lab) {
 			g := l.Gate()
 			l.Provider.Script(providertest.HangBefore(g.C))
 			p := l.Start(nil)
@@ -106,7 +131,7 @@ func TestT06_EventWhileTheHolderWaits(t *testing.T) {
 	t.Run("a success, then the reply", func(t *testing.T) {
 		for _, reply := range []providertest.Step{providertest.OK(), providertest.DropReply(), providertest.Decline("stolen_card")} {
 			t.Run(reply.String(), func(t *testing.T) {
-				scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
+				Play(t, open, nil, func(t *testing.T, l *Lab) {
 					l.Lies = true
 					g := l.Gate()
 					l.Provider.Script(providertest.HangBefore(g.C).And(reply))
@@ -137,26 +162,26 @@ func TestT06_EventWhileTheHolderWaits(t *testing.T) {
 	})
 }
 
-func TestT17_EventAndCompletionOfOneVersion(t *testing.T) {
+func t17(t *testing.T, open Open) {
 	for _, first := range []string{"event", "completion"} {
 		t.Run(first+" first", func(t *testing.T) {
-			scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
+			Play(t, open, nil, func(t *testing.T, l *Lab) {
 				g := l.Gate()
 				l.Provider.Script(providertest.HangBefore(g.C).And(providertest.Processing()))
-				isReply := func(c scenario.Call) bool {
-					return c.Op == scenario.OpCommit && c.Change.Writes[0].Entry.Source == settle.SourceReply
+				isReply := func(c Call) bool {
+					return c.Op == OpCommit && c.Change.Writes[0].Entry.Source == settle.SourceReply
 				}
-				isEvent := func(c scenario.Call) bool {
-					return c.Op == scenario.OpCommit && c.Change.Writes[0].Entry.Source == settle.SourceEvent
+				isEvent := func(c Call) bool {
+					return c.Op == OpCommit && c.Change.Writes[0].Entry.Source == settle.SourceEvent
 				}
-				late := func(which func(scenario.Call) bool) scenario.Plan {
+				late := func(which func(Call) bool) Plan {
 					hit := false
-					return func(c scenario.Call) scenario.Fault {
+					return func(c Call) Fault {
 						if hit || !which(c) {
-							return scenario.Fault{}
+							return Fault{}
 						}
 						hit = true
-						return scenario.Fault{Delay: 2 * time.Second}
+						return Fault{Delay: 2 * time.Second}
 					}
 				}
 				p, q := l.Start(nil), l.Start(nil)
@@ -210,8 +235,8 @@ func TestT17_EventAndCompletionOfOneVersion(t *testing.T) {
 	}
 }
 
-func TestT19_OnlyTheHolderMovesDue(t *testing.T) {
-	scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
+func t19(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		g := l.Gate()
 		l.Provider.Script(providertest.HangBefore(g.C).And(providertest.Processing()))
 		p := l.Start(nil)
@@ -240,19 +265,19 @@ func TestT19_OnlyTheHolderMovesDue(t *testing.T) {
 	})
 }
 
-func TestT26_EffectOfACanceledOperation(t *testing.T) {
-	scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
+func t26(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		l.Lies = true // a 429 after the effect
 		l.Provider.Script(providertest.StatusAfter(429, "rate_limited"))
 		runs := 0
-		p := l.Start(&scenario.Setup{Charge: &settle.ExecutorOptions[scenario.Payment, scenario.Receipt]{
-			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[scenario.Receipt]) error { runs++; return nil },
+		p := l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{
+			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[Receipt]) error { runs++; return nil },
 		}})
-		out, err := p.Charge.Execute(l.Ctx, scenario.Order())
+		out, err := p.Charge.Execute(l.Ctx, Order())
 		if !errors.Is(err, settle.ErrWaiting) {
 			t.Fatalf("error %v, want waiting", err)
 		}
-		if err := p.Charge.Cancel(l.Ctx, scenario.Order().Intent(), "changed_mind"); err != nil {
+		if err := p.Charge.Cancel(l.Ctx, Order().Intent(), "changed_mind"); err != nil {
 			t.Fatal(err)
 		}
 		l.Want(l.Get(out.ID), settle.StateCanceled)
@@ -272,7 +297,7 @@ func TestT26_EffectOfACanceledOperation(t *testing.T) {
 		if runs != 0 {
 			t.Fatalf("the hook ran %d times", runs)
 		}
-		back, err := p.Refund.Compensate(l.Ctx, settle.Effect{Operation: out.ID}, "withdrawn", scenario.Refund{})
+		back, err := p.Refund.Compensate(l.Ctx, settle.Effect{Operation: out.ID}, "withdrawn", Refund{})
 		if err != nil {
 			t.Fatalf("it cannot be compensated: %v", err)
 		}
@@ -284,12 +309,12 @@ func TestT26_EffectOfACanceledOperation(t *testing.T) {
 	})
 }
 
-func TestT34_LookupAnswerStandsBesideALaterEvent(t *testing.T) {
-	scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
+func t34(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		l.Provider.Script(providertest.Processing())
 		p := l.Start(nil).Work()
 		g := l.Gate()
-		out, err := p.Charge.Execute(l.Ctx, scenario.Order())
+		out, err := p.Charge.Execute(l.Ctx, Order())
 		if !errors.Is(err, settle.ErrProcessing) {
 			t.Fatalf("error %v, want processing", err)
 		}
@@ -317,22 +342,22 @@ func TestT34_LookupAnswerStandsBesideALaterEvent(t *testing.T) {
 
 // T-42 beside the state table: the revived former try is a person's, and its hook does
 // not run.
-func TestT42_RevivedAfterItWasReplaced(t *testing.T) {
-	scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
+func t42(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		l.Lies = true
 		var hooks []string
-		p := l.Start(&scenario.Setup{Charge: &settle.ExecutorOptions[scenario.Payment, scenario.Receipt]{
-			OnSuccess: func(_ context.Context, _ settle.Tx, out settle.Outcome[scenario.Receipt]) error {
+		p := l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{
+			OnSuccess: func(_ context.Context, _ settle.Tx, out settle.Outcome[Receipt]) error {
 				hooks = append(hooks, out.ID)
 				return nil
 			},
 		}})
 		l.Provider.Script(providertest.Decline("stolen_card"))
-		one, err := p.Charge.Execute(l.Ctx, scenario.Order())
+		one, err := p.Charge.Execute(l.Ctx, Order())
 		if !errors.Is(err, settle.ErrFailed) {
 			t.Fatalf("error %v, want failed", err)
 		}
-		again := scenario.Order()
+		again := Order()
 		again.Replaces, again.Request.Invoice = one.ID, "R-2042"
 		two, err := p.Charge.Execute(l.Ctx, again)
 		if err != nil {
