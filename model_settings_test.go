@@ -24,6 +24,8 @@ var largeSettings = []setting{
 	{name: "keys for ever, three attempts", lease: 1, window: -1, safe: true, attempts: 3, crashes: 1, stumbles: 1},
 	{name: "keys for a while, slow processes", lease: 1, window: 7, attempts: 2, crashes: 2, stumbles: 1, stalls: 2},
 	{name: "keys for a while, renewals", lease: 2, window: 10, attempts: 2, crashes: 1, stumbles: 1, stalls: 2, renewals: 2},
+	{name: "safe keys for a while, very slow processes", lease: 4, window: 8, safe: true, attempts: 2, stumbles: 1, stalls: 8},
+	{name: "safe keys for a while, slow beside its renewals", lease: 2, window: 6, safe: true, attempts: 2, stumbles: 1, stalls: 4, renewals: 2},
 	{name: "keys for a while, eventual lookup", lease: 1, window: 8, lookup: Eventual, lag: 1, flaky: true, attempts: 2, crashes: 1, stumbles: 1, stalls: 1},
 	{name: "no keys, lookup, undecided", lease: 1, lookup: Authoritative, underway: true, flaky: true, attempts: 2, crashes: 1, stumbles: 1, stalls: 1},
 	{name: "no keys, a person, canceling", lease: 1, attempts: 2, crashes: 1, stumbles: 1, stalls: 1, person: true, cancels: true, again: true},

@@ -150,6 +150,9 @@ func (m *model) addProc(b []byte, w *world, i int) []byte {
 	}
 	b = m.addTime(b, p.c.base, m.lease)
 	b = m.addTime(b, p.c.asOf, m.grace())
+	if p.at == planned {
+		b = m.addTime(b, p.c.decided, m.lease)
+	}
 	b = append(b, m.age(p.renewed, m.lease), byte(p.c.attempt), bit(p.ready), bit(p.sent), bit(p.again), bit(p.silent))
 	b = append(append(b, p.seen...), 0)
 	if p.at == answered {
