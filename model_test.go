@@ -14,6 +14,7 @@ import (
 // TestModel_Explore visits every state of each setting: I1, I2 and I4 to I10 hold in all of them, and
 // from each of them everything comes to rest without faults, callers and persons.
 func TestModel_Explore(t *testing.T) {
+	t.Parallel()
 	all, limit := settings, 60000
 	if os.Getenv("SETTLE_MODEL") == "large" {
 		all, limit = largeSettings, 4000000
@@ -41,6 +42,7 @@ func TestModel_Explore(t *testing.T) {
 // TestModel_FindsDesignErrors: each check of the model can fail. Given a design error, the exploration
 // finds the shortest trace that breaks an invariant, and the shortest one that does harm.
 func TestModel_FindsDesignErrors(t *testing.T) {
+	t.Parallel()
 	told := make(map[string]string)
 	for _, c := range errorsOf {
 		t.Run(c.name, func(t *testing.T) {
