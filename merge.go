@@ -12,7 +12,8 @@ type claim struct {
 	token     string
 	sent, got time.Time // our clock before and after the step that claimed
 	asOf      time.Time // the store's clock at that step
-	base      time.Time // our clock before the commit of the last attempt: its request starts within one lease of it
+	decided   time.Time // our clock at the last decision
+	base      time.Time // our clock when the last attempt was decided on: its request starts within one lease of it
 	lease     time.Duration
 	attempt   int // the attempt that this claim sends, if any: the only one that it may still end
 	clock     Clock
@@ -46,7 +47,9 @@ func (c *claim) early() time.Time {
 
 // mayStart reports whether a request of the last committed attempt may still
 // start: within the lease under which the attempt was committed, renewals not
-// counted, measured from before that commit was sent, minus a margin (I5, T-28).
+// counted, measured from before that commit was decided on, minus a margin (I5, T-28). The
+// decision found the key window open for one lease: a process that stands still before the
+// commit, and again after it, must not take two (I6, T-12).
 func (c *claim) mayStart() bool {
 	return elapsed(c.base, c.clock.Now()) < c.lease-c.margin()
 }

@@ -278,6 +278,7 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 	case ready:
 		return undo, decision{do: actSend}, nil
 	}
+	c.decided = e.opts.Clock.Now()
 	s := situation{
 		contract: contract, record: r, early: c.early(), late: c.late(), lease: c.lease, escalateAfter: k.escalateAfter(),
 		sameAccount: r.Account == k.account(), mute: k.mute(), looked: seen, sent: sent,
@@ -299,13 +300,11 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 // commitAttempt makes the next attempt durable before anything is sent (I1). Only a
 // holder whose claim is live can (I5).
 func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) (Record, bool, error) {
-	var sent time.Time
 	var n int
 	out, err := e.update(ctx, "send", r, func(next *Record) (*edit, error) {
 		if next.Token != c.token || !next.Claimed() || next.Version != r.Version {
 			return nil, errStop // lost, or the record moved: decide again
 		}
-		sent = e.opts.Clock.Now()
 		next.endBefore(c)
 		if !next.mayHaveLeft() {
 			next.Terms = r.Terms
@@ -322,7 +321,7 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) 
 	if err != nil || out.Token != c.token || out.lastAttempt() != n || n == r.lastAttempt() {
 		return out, false, err
 	}
-	c.base, c.attempt = sent, n
+	c.base, c.attempt = c.decided, n
 	return out, true, nil
 }
 
