@@ -51,3 +51,15 @@ func openMySQL(tb testing.TB, dsn string, opts *sqlstore.Options) (*sql.DB, *sql
 	tb.Cleanup(func() { _ = s.Close() })
 	return db, s
 }
+
+// dsnWith sets a variable of the session.
+func dsnWith(tb testing.TB, dsn, name, value string) string {
+	tb.Helper()
+	c, err := mysql.ParseDSN(dsn)
+	must(tb, err)
+	if c.Params == nil {
+		c.Params = map[string]string{}
+	}
+	c.Params[name] = value
+	return c.FormatDSN()
+}
