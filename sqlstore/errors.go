@@ -42,11 +42,14 @@ func serverNumber(err error) (int, bool) {
 // it may start again from its first statement.
 var errRestart = errors.New("settle/sqlstore: transaction must start again")
 
-func failed(doing string, err error) error {
-	if errors.Is(err, sql.ErrTxDone) { // says nothing to anybody (IC-23)
-		return &stepError{doing: doing, err: errEnded}
+func failed(doing string, err error) error { return &stepError{doing: doing, err: plain(err)} }
+
+// plain hides sql.ErrTxDone, which says nothing to anybody (IC-23).
+func plain(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return errEnded
 	}
-	return &stepError{doing: doing, err: err}
+	return err
 }
 
 var errEnded = errors.New("the transaction has ended")
