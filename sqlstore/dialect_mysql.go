@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/settle-go/settle"
 )
 
 const (
@@ -99,6 +101,7 @@ func MySQL() Dialect {
 		answer:      answerStamp,
 		classify:    myClass,
 		check:       myCheck,
+		within:      myWithin,
 		shape:       myShape,
 		migrate:     myMigrate,
 	}
@@ -142,6 +145,19 @@ func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 		return errors.New("settle/sqlstore: sql_mode is not strict, so what is too long is cut: add STRICT_TRANS_TABLES to it")
 	case strings.Contains(mode, "SIMULTANEOUS_ASSIGNMENT"):
 		return errors.New("settle/sqlstore: sql_mode has SIMULTANEOUS_ASSIGNMENT, on which the store's updates do not work: take it out")
+	}
+	return nil
+}
+
+// myWithin finds out whether tx is still a transaction: a deadlock makes the server roll all
+// of it back, database/sql does not notice, and every later statement would commit by
+// itself (IC-26). A savepoint outlives its statement inside a transaction and only there.
+func myWithin(ctx context.Context, tx *sql.Tx) error {
+	if _, err := tx.ExecContext(ctx, `SAVEPOINT settle`); err != nil {
+		return failed("savepoint", err)
+	}
+	if _, err := tx.ExecContext(ctx, `ROLLBACK TO SAVEPOINT settle`); err != nil {
+		return errors.Join(fmt.Errorf("%w: the server has rolled it back", settle.ErrRetryTx), failed("savepoint", err))
 	}
 	return nil
 }
