@@ -126,7 +126,7 @@ func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 	var mode string
 	if err := conn.QueryRowContext(ctx, `SELECT @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.sync_binlog, @@GLOBAL.log_bin,
 		@@SESSION.innodb_lock_wait_timeout, @@SESSION.sql_mode`).Scan(&flush, &syncBinlog, &binlog, &wait, &mode); err != nil {
-		return fmt.Errorf("settle/sqlstore: settings: %w", err)
+		return failed("settings", err)
 	}
 	switch {
 	case opts.AcceptUnsafe:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -180,7 +179,7 @@ func pgCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 	var fsync, pages, commit string
 	if err := conn.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')`).
 		Scan(&fsync, &pages, &commit); err != nil {
-		return fmt.Errorf("settle/sqlstore: settings: %w", err)
+		return failed("settings", err)
 	}
 	switch {
 	case opts.AcceptUnsafe:

@@ -61,7 +61,14 @@ type stepError struct {
 }
 
 // Error implements error.
-func (e *stepError) Error() string { return "settle/sqlstore: " + e.doing + ": " + e.err.Error() }
+func (e *stepError) Error() string {
+	text := "settle/sqlstore: " + e.doing + ": " + e.err.Error()
+	switch sqlState(e.err) {
+	case "26000", "42P05", "08P01": // a statement of another session: this one was not executed (IC-37)
+		text += ": behind a proxy that shares sessions set Options.Unprepared, and the driver not to prepare"
+	}
+	return text
+}
 
 // Unwrap returns what the driver said.
 func (e *stepError) Unwrap() error { return e.err }

@@ -19,6 +19,7 @@ type shape struct {
 	columns       []column
 	indexes       []index
 	triggers      []string
+	noTriggers    bool // haveTriggers lists the names of those that must not be
 	// haveColumns lists table, column, type, limit in bytes (0: none), whether it may be NULL, and what
 	// else is wrong with the table, or ''. haveIndexes lists table, index, whether it is unique,
 	// its columns with commas, and the condition or ''. haveTriggers lists name and text.
@@ -195,15 +196,20 @@ func plainCondition(s string) string {
 }
 
 func (s *shape) checkTriggers(ctx context.Context, conn *sql.Conn) error {
-	if len(s.triggers) == 0 {
+	if s.haveTriggers == "" {
 		return nil
 	}
 	have := map[string]bool{}
 	if err := each(ctx, conn, s.haveTriggers, func(rows *sql.Rows) error {
 		var text string
-		err := rows.Scan(&text)
+		if err := rows.Scan(&text); err != nil {
+			return err
+		}
+		if s.noTriggers {
+			return mismatch("trigger %s hides from the store what its statements did (LAST_INSERT_ID): drop it", text)
+		}
 		have[oneLine(text)] = true
-		return err
+		return nil
 	}); err != nil {
 		return err
 	}

@@ -94,6 +94,9 @@ func myShape() *shape {
 			FROM information_schema.statistics s
 			WHERE s.table_schema = DATABASE() AND s.table_name IN ('settle_operation', 'settle_reference', 'settle_history')
 			GROUP BY s.table_name, s.index_name`,
+		noTriggers: true,
+		haveTriggers: `SELECT trigger_name FROM information_schema.triggers
+			WHERE event_object_schema = DATABASE() AND event_object_table IN ('settle_operation', 'settle_reference', 'settle_history')`,
 		modify: `ALTER TABLE %s MODIFY %s %s`,
 		create: func(i *index) string {
 			text := "ALTER TABLE " + i.table + " ADD "
