@@ -62,12 +62,16 @@ type stepError struct {
 
 // Error implements error.
 func (e *stepError) Error() string {
-	text := "settle/sqlstore: " + e.doing + ": " + e.err.Error()
-	switch sqlState(e.err) {
+	return "settle/sqlstore: " + e.doing + ": " + e.err.Error() + advice(sqlState(e.err))
+}
+
+// advice is what to do about an error, where the server's words do not tell.
+func advice(state string) string {
+	switch state {
 	case "26000", "42P05", "08P01": // a statement of another session: this one was not executed (IC-37)
-		text += ": behind a proxy that shares sessions set Options.Unprepared, and the driver not to prepare"
+		return ": behind a proxy that shares sessions set Options.Unprepared, and the driver not to prepare"
 	}
-	return text
+	return ""
 }
 
 // Unwrap returns what the driver said.
@@ -84,7 +88,7 @@ func (e *stepError) Explain() string {
 	case errors.Is(e.err, errEnded), errors.Is(e.err, settle.ErrCorrupt), errors.Is(e.err, context.Canceled), errors.Is(e.err, context.DeadlineExceeded):
 		return e.Error()
 	case state != "":
-		return text + ": SQLSTATE " + state
+		return text + ": SQLSTATE " + state + advice(state)
 	case numbered:
 		return fmt.Sprintf("%s: server error %d", text, number)
 	case ok && what != "":

@@ -33,21 +33,33 @@ type pooler struct {
 // pooled starts a pooler with so many sessions and returns a DSN that leads through it.
 func pooled(tb testing.TB, dsn string, sessions int) string {
 	tb.Helper()
+	_, through := newPooler(tb, dsn, sessions)
+	return through
+}
+
+func newPooler(tb testing.TB, dsn string, sessions int) (*pooler, string) {
+	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	must(tb, err)
-	p := &pooler{dsn: dsn, free: make(chan *pgconn.HijackedConn, sessions), listener: l, clients: map[net.Conn]struct{}{}}
-	for range sessions {
-		s, err := p.session()
-		must(tb, err)
-		p.free <- s
-	}
+	p := &pooler{dsn: dsn, free: make(chan *pgconn.HijackedConn, 8), listener: l, clients: map[net.Conn]struct{}{}}
+	p.more(tb, sessions)
 	p.work.Go(p.accept)
 	tb.Cleanup(p.stop)
 	u, err := url.Parse(dsn)
 	must(tb, err)
 	q := url.Values{"sslmode": {"disable"}}
 	u.Host, u.RawQuery = l.Addr().String(), q.Encode() // the schema is the session's, as in pgbouncer
-	return u.String()
+	return p, u.String()
+}
+
+// more adds sessions.
+func (p *pooler) more(tb testing.TB, sessions int) {
+	tb.Helper()
+	for range sessions {
+		s, err := p.session()
+		must(tb, err)
+		p.free <- s
+	}
 }
 
 func (p *pooler) session() (*pgconn.HijackedConn, error) {

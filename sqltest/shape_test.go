@@ -93,6 +93,7 @@ func shapeCases(d database) map[string]shapeCase {
 		all["just long enough"] = shapeCase{spoil: `ALTER TABLE settle_operation MODIFY scope VARBINARY(128) NOT NULL`}
 		all["short request"] = shapeCase{`ALTER TABLE settle_operation MODIFY request BLOB`, "MODIFY request MEDIUMBLOB", true}
 		all["short numbers"] = shapeCase{`ALTER TABLE settle_operation MODIFY due INT`, "MODIFY due BIGINT", true}
+		all["a trigger"] = shapeCase{`CREATE TRIGGER mine AFTER UPDATE ON settle_operation FOR EACH ROW SET @a = 1`, "trigger mine", false}
 		all["engine"] = shapeCase{`ALTER TABLE settle_history ENGINE = MyISAM`, "ALTER TABLE settle_history ENGINE = InnoDB", true}
 		all["no unique key"] = shapeCase{`ALTER TABLE settle_operation DROP KEY settle_operation_key`, "ADD UNIQUE KEY settle_operation_key", true}
 		all["no due index"] = shapeCase{`ALTER TABLE settle_operation DROP KEY settle_operation_due`, "ADD KEY settle_operation_due", true}
