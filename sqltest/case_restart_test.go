@@ -147,10 +147,7 @@ func TestIC25_ApplicationTransaction(t *testing.T) {
 }
 
 // meet makes two parties wait for each other, once.
-type meet struct {
-	once sync.Once
-	both sync.WaitGroup
-}
+type meet struct{ both sync.WaitGroup }
 
 func newMeet() *meet { m := &meet{}; m.both.Add(2); return m }
 

@@ -66,7 +66,8 @@ func fill(t *testing.T, db *sql.DB, d database, n int) {
 	t.Helper()
 	const columns = `kind, subject, purpose, retired, hold, account, ref, refs, state, version, token, due, created_at, updated_at, body, request, result,
 		write_id, entry, write_id_2, at_2, entry_2`
-	key, id, numbers, number := "key", "", "", ""
+	key := "key"
+	var id, numbers, number string
 	switch d.name {
 	case "SQLite":
 		numbers = fmt.Sprintf(`(WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < %d) SELECT n FROM s) s`, n)
@@ -74,7 +75,7 @@ func fill(t *testing.T, db *sql.DB, d database, n int) {
 	case "PostgreSQL":
 		numbers, id, number = fmt.Sprintf(`generate_series(1, %d) s (n)`, n), `convert_to('0092b8f4-' || s.n, 'UTF8')`, `convert_to('k' || s.n, 'UTF8')`
 	default:
-		key, numbers = "op_key", fmt.Sprintf(`(SELECT a.i * 1000 + b.i * 100 + c.i * 10 + d.i + e.i * 10000 AS n FROM digits a, digits b, digits c, digits d, digits e) s`)
+		key, numbers = "op_key", `(SELECT a.i * 1000 + b.i * 100 + c.i * 10 + d.i + e.i * 10000 AS n FROM digits a, digits b, digits c, digits d, digits e) s`
 		id, number = `CONCAT('0092b8f4-', s.n)`, `CONCAT('k', s.n)`
 		require.NoError(t, run(db, `CREATE TABLE digits (i INT)`))
 		require.NoError(t, run(db, `INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)`))
