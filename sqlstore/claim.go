@@ -106,7 +106,7 @@ func (s *Store) claimByRow(ctx context.Context, q *query, v *values) ([]settle.R
 		})
 		switch {
 		case lookErr != nil:
-			return nil, failed("outcome of a claim unknown", errors.Join(err, lookErr))
+			return nil, failed("outcome of a claim unknown", errors.Join(plain(err), lookErr))
 		case !was && ctx.Err() != nil:
 			return nil, ended(ctx, "claim")
 		case !was:
@@ -140,7 +140,7 @@ func (s *Store) claimAtOnce(ctx context.Context, q *query, v *values) ([]settle.
 			got, bad, err = s.records(ctx, r, &s.q.claimed, v.list(s.q.claimed.params))
 			return false, err
 		}); err != nil {
-			return nil, failed("outcome of a claim unknown", errors.Join(cause, err))
+			return nil, failed("outcome of a claim unknown", errors.Join(plain(cause), err))
 		}
 		if len(got)+len(bad) == 0 {
 			return nil, s.unsent("claim", cause)
@@ -222,7 +222,7 @@ func (s *Store) renewLocked(ctx context.Context, v *values) error {
 		})
 		switch {
 		case lookErr != nil:
-			return failed("outcome of a renewal unknown", errors.Join(err, lookErr))
+			return failed("outcome of a renewal unknown", errors.Join(plain(err), lookErr))
 		case !was && ctx.Err() != nil:
 			return ended(ctx, "renew")
 		case !was:

@@ -77,6 +77,9 @@ func (s *Store) restarting(ctx context.Context, doing string, step func() ([]set
 		if !errors.Is(err, errRestart) {
 			return out, err
 		}
+		if again, ok := err.(hookRestart); ok && try >= restarts { //nolint:errorlint // it is never wrapped
+			return nil, again.HookError
+		}
 		if try >= restarts && (s.d.local || time.Since(began) > s.opts.LockWait) {
 			return nil, failed(doing, err)
 		}
@@ -178,9 +181,12 @@ func (s *Store) commit(ctx context.Context, a *attempt) (out []settle.Record, er
 	}
 	if c.Hook != nil {
 		if err := runHook(ctx, c.Hook, appTx{s: s, tx: t.tx}); err != nil {
+			if s.class(err) == stale {
+				return nil, hookRestart{&settle.HookError{Err: err}}
+			}
 			return nil, &settle.HookError{Err: err}
 		}
-		if ctx.Err() == nil && len(c.Writes) > 0 {
+		if ctx.Err() == nil {
 			if done, err := s.afterHook(quiet, t, c); done || err != nil {
 				return out, err
 			}
@@ -250,6 +256,18 @@ func (s *Store) undone(ctx context.Context, t *step, a *attempt, before []settle
 // what follows commits by itself; a hook can also commit or roll back itself. So the
 // change's own write must still be there. done: the hook has committed it.
 func (s *Store) afterHook(ctx context.Context, t *step, c *settle.Change) (done bool, err error) {
+	if len(c.Writes) == 0 {
+		// A transaction in which a statement failed answers nothing more on PostgreSQL, and its
+		// COMMIT is a rollback, which a driver may take for success (IC-24).
+		if s.d.local {
+			return false, nil
+		}
+		_, err := t.exec(ctx, &query{text: `SELECT 1`})
+		if err == nil || errors.Is(err, sql.ErrTxDone) {
+			return false, nil
+		}
+		return false, &settle.HookError{Err: failed("after the hook", err)}
+	}
 	was, err := s.applied(ctx, t.runner, c)
 	switch {
 	case err == nil && was:
@@ -264,6 +282,13 @@ func (s *Store) afterHook(ctx context.Context, t *step, c *settle.Change) (done 
 	}
 	return false, &settle.HookError{Err: errHookEnded}
 }
+
+// hookRestart is the error of a hook whose statement met a deadlock or a serialization failure: the
+// whole step starts again, the hook included, and keeps the hook's error if that does not help.
+type hookRestart struct{ *settle.HookError }
+
+// Is matches errRestart.
+func (hookRestart) Is(target error) bool { return target == errRestart }
 
 var errHookEnded = errors.New("settle/sqlstore: the hook ended its transaction")
 
@@ -288,7 +313,7 @@ func (s *Store) settled(ctx context.Context, c *settle.Change, out []settle.Reco
 	was, err := s.readBack(s.quiet(ctx), func(ctx context.Context, q runner) (bool, error) { return s.applied(ctx, q, c) })
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("settle/sqlstore: outcome of a commit unknown: %w", errors.Join(cause, err, ctx.Err()))
+		return nil, fmt.Errorf("settle/sqlstore: outcome of a commit unknown: %w", errors.Join(plain(cause), err, ctx.Err()))
 	case was && s.d.serverClock:
 		return s.current(s.quiet(ctx), runner{s: s}, c)
 	case was:

@@ -68,6 +68,8 @@ type Dialect struct {
 	classify func(err error, code func(error) (int, bool)) class
 	// check is run by New on one connection.
 	check func(ctx context.Context, db *sql.DB, conn *sql.Conn, opts *Options) error
+	// shape is what New expects of the tables.
+	shape func() *shape
 	// ready makes a connection fit for durable writes, before a transaction; nil if each statement does.
 	ready func(ctx context.Context, conn *sql.Conn) error
 	// fit reports whether every new connection of db is.

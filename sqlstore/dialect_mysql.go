@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/settle-go/settle"
 )
 
 const (
@@ -99,6 +101,8 @@ func MySQL() Dialect {
 		answer:      answerStamp,
 		classify:    myClass,
 		check:       myCheck,
+		within:      myWithin,
+		shape:       myShape,
 		migrate:     myMigrate,
 	}
 }
@@ -122,7 +126,7 @@ func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 	var mode string
 	if err := conn.QueryRowContext(ctx, `SELECT @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.sync_binlog, @@GLOBAL.log_bin,
 		@@SESSION.innodb_lock_wait_timeout, @@SESSION.sql_mode`).Scan(&flush, &syncBinlog, &binlog, &wait, &mode); err != nil {
-		return fmt.Errorf("settle/sqlstore: settings: %w", err)
+		return failed("settings", err)
 	}
 	switch {
 	case opts.AcceptUnsafe:
@@ -142,32 +146,20 @@ func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 	case strings.Contains(mode, "SIMULTANEOUS_ASSIGNMENT"):
 		return errors.New("settle/sqlstore: sql_mode has SIMULTANEOUS_ASSIGNMENT, on which the store's updates do not work: take it out")
 	}
-	return myCheckColumns(ctx, conn)
+	return nil
 }
 
-// myCheckColumns refuses tables of another making, whose names would be compared by a
-// collation instead of as bytes, padded, or cut (IC-35, IC-36).
-func myCheckColumns(ctx context.Context, conn *sql.Conn) error {
-	rows, err := conn.QueryContext(ctx, `SELECT c.table_name, c.column_name, c.column_type, COALESCE(t.engine, '')
-		FROM information_schema.columns c JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
-		WHERE c.table_schema = DATABASE() AND c.table_name IN ('settle_operation', 'settle_reference', 'settle_history')
-		AND (c.data_type NOT IN ('varbinary', 'mediumblob', 'blob', 'longblob', 'bigint') OR t.engine <> 'InnoDB')`)
-	if err != nil {
-		return fmt.Errorf("settle/sqlstore: columns: %w", err)
+// myWithin finds out whether tx is still a transaction: a deadlock makes the server roll all
+// of it back, database/sql does not notice, and every later statement would commit by
+// itself (IC-26). A savepoint outlives its statement inside a transaction and only there.
+func myWithin(ctx context.Context, tx *sql.Tx) error {
+	if _, err := tx.ExecContext(ctx, `SAVEPOINT settle`); err != nil {
+		return failed("savepoint", err)
 	}
-	defer rows.Close()
-	if rows.Next() {
-		var table, column, kind, engine string
-		if err := rows.Scan(&table, &column, &kind, &engine); err != nil {
-			return fmt.Errorf("settle/sqlstore: columns: %w", err)
-		}
-		if engine != "InnoDB" {
-			return fmt.Errorf("settle/sqlstore: table %s is of engine %s, which has no transactions: ALTER TABLE %s ENGINE = InnoDB", table, engine, table)
-		}
-		return fmt.Errorf("settle/sqlstore: column %s of %s is %s, which may fold, pad or cut what it keeps: "+
-			"ALTER TABLE %s MODIFY %s VARBINARY(…) as in sqlstore.Schema", column, table, kind, table, column)
+	if _, err := tx.ExecContext(ctx, `ROLLBACK TO SAVEPOINT settle`); err != nil {
+		return errors.Join(fmt.Errorf("%w: the server has rolled it back", settle.ErrRetryTx), failed("savepoint", err))
 	}
-	return rows.Err()
+	return nil
 }
 
 // myMigrate runs each statement by itself, since DDL ends a transaction; they may run twice,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -147,6 +146,7 @@ func PostgreSQL() Dialect {
 		whole:       true,
 		classify:    pgClass,
 		check:       pgCheck,
+		shape:       pgShape,
 		migrate:     pgMigrate,
 	}
 }
@@ -179,7 +179,7 @@ func pgCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 	var fsync, pages, commit string
 	if err := conn.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')`).
 		Scan(&fsync, &pages, &commit); err != nil {
-		return fmt.Errorf("settle/sqlstore: settings: %w", err)
+		return failed("settings", err)
 	}
 	switch {
 	case opts.AcceptUnsafe:
@@ -190,30 +190,7 @@ func pgCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 		return errors.New("settle/sqlstore: synchronous_commit is off, so a commit may not survive a crash: " +
 			"ALTER ROLE or DATABASE … SET synchronous_commit = on, or set Options.AcceptUnsafe (I1)")
 	}
-	return pgCheckColumns(ctx, conn)
-}
-
-// pgCheckColumns refuses tables of another making, whose names would be compared by a
-// collation instead of as bytes (IC-35).
-func pgCheckColumns(ctx context.Context, conn *sql.Conn) error {
-	rows, err := conn.QueryContext(ctx, `SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod)
-		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
-		WHERE c.relname IN ('settle_operation', 'settle_due', 'settle_reference', 'settle_history') AND pg_table_is_visible(c.oid)
-		AND a.attnum > 0 AND NOT a.attisdropped AND format_type(a.atttypid, a.atttypmod) NOT IN ('bytea', 'bigint', 'integer')
-		AND NOT (c.relname = 'settle_operation' AND a.attname = 'state')`)
-	if err != nil {
-		return fmt.Errorf("settle/sqlstore: columns: %w", err)
-	}
-	defer rows.Close()
-	if rows.Next() {
-		var table, column, kind string
-		if err := rows.Scan(&table, &column, &kind); err != nil {
-			return fmt.Errorf("settle/sqlstore: columns: %w", err)
-		}
-		return fmt.Errorf("settle/sqlstore: column %s of %s is %s, which may fold, pad or cut what it keeps: "+
-			"ALTER TABLE %s ALTER COLUMN %s TYPE bytea", column, table, kind, table, column)
-	}
-	return rows.Err()
+	return nil
 }
 
 // pgMigrate runs what is missing in one transaction. Two processes that create the

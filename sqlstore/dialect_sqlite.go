@@ -119,6 +119,7 @@ func SQLite() Dialect {
 		triggers: true,
 		classify: sqliteClass,
 		check:    sqliteCheck,
+		shape:    sqliteShape,
 		ready:    sqliteReady,
 		fit:      sqliteFit,
 		durable:  sqliteDurable,
@@ -196,7 +197,6 @@ func sqliteCheck(ctx context.Context, db *sql.DB, conn *sql.Conn, opts *Options)
 	}
 	switch {
 	case opts.AcceptUnsafe:
-		return nil
 	case !strings.EqualFold(mode, "wal"):
 		return fmt.Errorf("settle/sqlstore: journal mode is %s: run PRAGMA journal_mode=WAL once on the file, or EnsureSchema (I1)", mode)
 	case level < 2:

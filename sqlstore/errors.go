@@ -42,11 +42,14 @@ func serverNumber(err error) (int, bool) {
 // it may start again from its first statement.
 var errRestart = errors.New("settle/sqlstore: transaction must start again")
 
-func failed(doing string, err error) error {
-	if errors.Is(err, sql.ErrTxDone) { // says nothing to anybody (IC-23)
-		return &stepError{doing: doing, err: errEnded}
+func failed(doing string, err error) error { return &stepError{doing: doing, err: plain(err)} }
+
+// plain hides sql.ErrTxDone, which says nothing to anybody (IC-23).
+func plain(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return errEnded
 	}
-	return &stepError{doing: doing, err: err}
+	return err
 }
 
 var errEnded = errors.New("the transaction has ended")
@@ -58,7 +61,18 @@ type stepError struct {
 }
 
 // Error implements error.
-func (e *stepError) Error() string { return "settle/sqlstore: " + e.doing + ": " + e.err.Error() }
+func (e *stepError) Error() string {
+	return "settle/sqlstore: " + e.doing + ": " + e.err.Error() + advice(sqlState(e.err))
+}
+
+// advice is what to do about an error, where the server's words do not tell.
+func advice(state string) string {
+	switch state {
+	case "26000", "42P05", "08P01": // a statement of another session: this one was not executed (IC-37)
+		return ": behind a proxy that shares sessions set Options.Unprepared, and the driver not to prepare"
+	}
+	return ""
+}
 
 // Unwrap returns what the driver said.
 func (e *stepError) Unwrap() error { return e.err }
@@ -74,7 +88,7 @@ func (e *stepError) Explain() string {
 	case errors.Is(e.err, errEnded), errors.Is(e.err, settle.ErrCorrupt), errors.Is(e.err, context.Canceled), errors.Is(e.err, context.DeadlineExceeded):
 		return e.Error()
 	case state != "":
-		return text + ": SQLSTATE " + state
+		return text + ": SQLSTATE " + state + advice(state)
 	case numbered:
 		return fmt.Sprintf("%s: server error %d", text, number)
 	case ok && what != "":

@@ -134,5 +134,5 @@ func checkSchema(ctx context.Context, conn *sql.Conn, d Dialect) error {
 		}
 		return fmt.Errorf("settle/sqlstore: the schema has version %d: run %s, or sqlstore.EnsureSchema", have, strings.Join(missing, ", "))
 	}
-	return nil
+	return d.shape().check(ctx, conn)
 }

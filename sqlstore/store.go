@@ -87,7 +87,7 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 		return nil, errors.New("settle/sqlstore: New needs a database and a dialect")
 	}
 	s := newStore(db, d, opts)
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.LockWait)
+	ctx, cancel := context.WithTimeout(context.Background(), max(s.opts.LockWait, openWait))
 	defer cancel()
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -112,6 +112,9 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 	}
 	return s, nil
 }
+
+// openWait is how long New may take: it asks many questions, of a server that may be far.
+const openWait = 15 * time.Second
 
 func newStore(db *sql.DB, d Dialect, opts *Options) *Store {
 	s := &Store{db: db, d: d, gate: make(chan struct{}, 1), lists: map[listed]*query{}, known: map[any]struct{}{}}

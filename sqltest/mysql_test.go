@@ -44,6 +44,7 @@ func openMySQL(tb testing.TB, dsn string, opts *sqlstore.Options) (*sql.DB, *sql
 	db, err := sql.Open("mysql", dsn)
 	must(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
+	db.SetMaxIdleConns(idle)
 	must(tb, sqlstore.EnsureSchema(tb.Context(), db, sqlstore.MySQL()))
 	s, err := sqlstore.New(db, sqlstore.MySQL(), opts)
 	must(tb, err)
@@ -51,27 +52,14 @@ func openMySQL(tb testing.TB, dsn string, opts *sqlstore.Options) (*sql.DB, *sql
 	return db, s
 }
 
-const myClear = `DELETE FROM settle_operation; DELETE FROM settle_reference; DELETE FROM settle_history`
-
-func TestMySQLConformance(t *testing.T) {
-	for name, c := range map[string]struct {
-		set  func(*mysql.Config)
-		opts *sqlstore.Options
-	}{
-		"plain":        {func(*mysql.Config) {}, nil},
-		"found rows":   {func(c *mysql.Config) { c.ClientFoundRows = true }, nil},
-		"interpolated": {func(c *mysql.Config) { c.InterpolateParams = true }, &sqlstore.Options{Unprepared: true}},
-		"serializable": {func(c *mysql.Config) { c.Params["tx_isolation"] = "'SERIALIZABLE'" }, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cfg := mysqlDatabase(t)
-			if cfg.Params == nil {
-				cfg.Params = map[string]string{}
-			}
-			c.set(cfg)
-			cfg.MultiStatements = true // for the test's own emptying of tables
-			conformance(t, func(tb testing.TB) (*sql.DB, *sqlstore.Store) { return openMySQL(tb, cfg.FormatDSN(), c.opts) }, myClear)
-		})
+// dsnWith sets a variable of the session.
+func dsnWith(tb testing.TB, dsn, name, value string) string {
+	tb.Helper()
+	c, err := mysql.ParseDSN(dsn)
+	must(tb, err)
+	if c.Params == nil {
+		c.Params = map[string]string{}
 	}
+	c.Params[name] = value
+	return c.FormatDSN()
 }

@@ -1,7 +1,6 @@
 package sqltest
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -13,9 +12,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
 
-	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/sqlstore"
-	"github.com/settle-go/settle/storetest"
 )
 
 // postgresURL is where the tests find a server; a schema of each test's own keeps them apart.
@@ -57,45 +54,10 @@ func openPG(tb testing.TB, driver, dsn string, opts *sqlstore.Options) (*sql.DB,
 	db, err := sql.Open(driver, dsn)
 	must(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
+	db.SetMaxIdleConns(idle)
 	must(tb, sqlstore.EnsureSchema(tb.Context(), db, sqlstore.PostgreSQL()))
 	s, err := sqlstore.New(db, sqlstore.PostgreSQL(), opts)
 	must(tb, err)
 	tb.Cleanup(func() { _ = s.Close() })
 	return db, s
-}
-
-// conformance runs the suite on two handles, since opening one is a matter of many
-// round trips, and empties the tables for every case.
-func conformance(t *testing.T, open func(testing.TB) (*sql.DB, *sqlstore.Store), empty string) {
-	db, first := open(t)
-	_, second := open(t)
-	storetest.Run(t, storetest.Harness{
-		Open:   func(tb testing.TB) settle.Store { must(tb, run(db, empty)); return first },
-		Reopen: func(testing.TB, settle.Store) settle.Store { return second },
-		Begin: func(tb testing.TB, s settle.Store) (settle.Tx, func() error, func() error) {
-			tx, err := db.BeginTx(context.Background(), nil)
-			must(tb, err)
-			return s.(*sqlstore.Store).In(tx), tx.Commit, tx.Rollback
-		},
-	})
-}
-
-const pgClear = `DELETE FROM settle_operation; DELETE FROM settle_due; DELETE FROM settle_reference; DELETE FROM settle_history`
-
-func TestPostgresConformance(t *testing.T) {
-	for name, c := range map[string]struct {
-		driver, params string
-		opts           *sqlstore.Options
-	}{
-		"pgx":              {"pgx", "", nil},
-		"pq":               {"postgres", "", nil},
-		"pgx serializable": {"pgx", "&default_transaction_isolation=serializable", nil},
-		"pgx exec":         {"pgx", "&default_query_exec_mode=exec", &sqlstore.Options{Unprepared: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dsn := pgSchema(t) + c.params
-			conformance(t, func(tb testing.TB) (*sql.DB, *sqlstore.Store) { return openPG(tb, c.driver, dsn, c.opts) }, pgClear)
-		})
-	}
 }

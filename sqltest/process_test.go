@@ -3,6 +3,7 @@ package sqltest
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -66,6 +67,9 @@ func (c *child) line(t *testing.T) string {
 
 func childMain(role, dsn, name string) error {
 	ctx := context.Background()
+	if name, ok := strings.CutPrefix(role, "migrate "); ok {
+		return childMigrates(ctx, name, dsn)
+	}
 	db, err := openDB(dsn)
 	if err != nil {
 		return err
@@ -140,6 +144,29 @@ func childMain(role, dsn, name string) error {
 		}
 	}
 	return nil
+}
+
+// childMigrates makes the schema of a server's database when it is told to begin.
+func childMigrates(ctx context.Context, name, dsn string) error {
+	for _, d := range servers() {
+		if d.name != name {
+			continue
+		}
+		db, err := sql.Open(d.driver, dsn)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		if err := db.PingContext(ctx); err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		if _, err := io.ReadAll(os.Stdin); err != nil { // the signal to start
+			return err
+		}
+		return sqlstore.EnsureSchema(ctx, db, d.dialect())
+	}
+	return errors.New("no such database")
 }
 
 // TestIC33TwoProcesses: two processes on one file, pools of four, no pragma in

@@ -1,0 +1,78 @@
+package sqltest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/sqlstore"
+)
+
+// TestIC37_StatementCache (IC-37): behind a proxy that gives every transaction another session, with two sessions, eight callers and
+// a driver that keeps prepared statements, statements are missing or exist already (26000, 42P05). That is an error which
+// says what to set; it is never "not found", nothing is sent twice, and with the right settings all is well.
+func TestIC37_StatementCache(t *testing.T) {
+	t.Parallel()
+	d := postgresDatabase()
+	direct := d.fresh(t)
+	db, _ := d.open(t, direct, nil)
+	through := pooled(t, direct, 2)
+	_, right := d.open(t, through+"&default_query_exec_mode=exec", &sqlstore.Options{Unprepared: true})
+
+	_, err := sqlstore.New(d.connect(t, through), d.dialect(), nil)
+	require.ErrorContains(t, err, "Options.Unprepared")
+
+	// With one session New is content; then there are two.
+	pool, growing := newPooler(t, direct, 1)
+	_, wrong := d.open(t, growing, &sqlstore.Options{LockWait: 20 * time.Millisecond})
+	pool.more(t, 1)
+	p := newPayments(t, wrong, &settle.Options{StoreTimeout: 300 * time.Millisecond}, nil)
+	var failures []error
+	sent := map[string]int{}
+	const callers = 8
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for i := range callers {
+		wg.Go(func() {
+			for range 2 {
+				_, err := p.Execute(t.Context(), pay(fmt.Sprint(i)))
+				mu.Lock()
+				if err != nil {
+					failures = append(failures, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, p.engine.Drain(t.Context()))
+	for i := range callers {
+		sent[fmt.Sprint(i)] = p.calls(fmt.Sprint(i))
+	}
+	require.NotEmpty(t, failures, "the proxy did what a proxy does")
+	said := false
+	for _, err := range failures {
+		assert.NotErrorIs(t, err, settle.ErrNotFound)
+		assert.NotErrorIs(t, err, settle.ErrConflict)
+		assert.NotErrorIs(t, err, settle.ErrFailed)
+		said = said || strings.Contains(err.Error(), "Options.Unprepared")
+	}
+	assert.True(t, said, "no error says what to set: %v", failures[0])
+
+	p = newPayments(t, right, nil, nil)
+	for i := range callers {
+		subject := fmt.Sprint(i)
+		_, err := p.Execute(t.Context(), pay(subject))
+		if sent[subject] == 0 {
+			require.NoError(t, err)
+		}
+		assert.LessOrEqual(t, sent[subject]+p.calls(subject), 1, "order %s was sent more than once", subject)
+	}
+	assert.Equal(t, callers, count(t, db, `SELECT count(*) FROM settle_operation`))
+}
