@@ -71,12 +71,21 @@ type worker struct {
 	db     *sql.DB
 	raw    *sqlstore.Store
 	engine *settle.Engine
-	pay    *settle.Executor[providertest.Payment, providertest.Receipt]
+	// pays are two kinds at the same provider: one that looks effects up, and one that has
+	// nothing but its keys.
+	pays [2]*executor
 
 	mu    sync.Mutex
 	out   *bufio.Writer
 	times map[string]int
 }
+
+type (
+	executor = settle.Executor[providertest.Payment, providertest.Receipt]
+	call     = settle.Call[providertest.Payment]
+	seen     = settle.Observation[providertest.Receipt]
+	outcome  = settle.Outcome[providertest.Receipt]
+)
 
 // skewed is a clock that is wrong.
 type skewed time.Duration
@@ -115,27 +124,10 @@ func newWorker(o orders) (*worker, error) {
 	// connection that was in use breaks, which this provider does not stand (see providerOptions).
 	var api providertest.API = providertest.NewClient(o.Provider, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
 	api = &tampered{api, w}
-	a := providertest.ChargeAdapter(api, promise())
-	submit, lookup := a.SubmitFunc, a.LookupFunc
-	type call = settle.Call[providertest.Payment]
-	type seen = settle.Observation[providertest.Receipt]
-	a.SubmitFunc = func(ctx context.Context, c *call) (seen, error) {
-		w.point("submit.before")
-		got, err := submit(ctx, c)
-		w.point("submit.after")
-		if err != nil && o.Defect == defectTimeoutFails {
-			return seen{Fact: settle.Declined, Code: "timeout"}, nil
+	for i, kind := range []string{"charge", "keyed"} {
+		if w.pays[i], err = w.kind(kind, api); err != nil {
+			return nil, err
 		}
-		return got, err
-	}
-	a.LookupFunc = func(ctx context.Context, c *call) (seen, error) {
-		w.point("lookup.before")
-		defer w.point("lookup.after")
-		return lookup(ctx, c)
-	}
-	w.pay, err = settle.New(w.engine, "charge", a, &settle.ExecutorOptions[providertest.Payment, providertest.Receipt]{OnSuccess: w.ship})
-	if err != nil {
-		return nil, err
 	}
 	if o.Defect == defectNoLease {
 		go w.ignoreLeases(api)
@@ -143,21 +135,42 @@ func newWorker(o orders) (*worker, error) {
 	return w, nil
 }
 
-func promise() settle.Contract {
-	c := providertest.Promise(providerOptions(""))
-	c.Deadline, c.SettleDelay = deadline, settleDelay
-	return c
+func (w *worker) kind(name string, api providertest.API) (*executor, error) {
+	promise := providertest.Promise(providerOptions(""))
+	promise.Deadline, promise.SettleDelay = deadline, settleDelay
+	if name == "keyed" {
+		promise.Lookup = settle.NoLookup
+	}
+	a := providertest.ChargeAdapter(api, promise)
+	submit, lookup := a.SubmitFunc, a.LookupFunc
+	a.SubmitFunc = func(ctx context.Context, c *call) (seen, error) {
+		w.point("submit.before")
+		got, err := submit(ctx, c)
+		w.point("submit.after")
+		if err != nil && w.o.Defect == defectTimeoutFails {
+			return seen{Fact: settle.Declined, Code: "timeout"}, nil
+		}
+		return got, err
+	}
+	if lookup != nil {
+		a.LookupFunc = func(ctx context.Context, c *call) (seen, error) {
+			w.point("lookup.before")
+			defer w.point("lookup.after")
+			return lookup(ctx, c)
+		}
+	}
+	opts := &settle.ExecutorOptions[providertest.Payment, providertest.Receipt]{OnSuccess: w.ship}
+	if w.o.Defect == defectCallerShips {
+		opts = nil
+	}
+	return settle.New(w.engine, name, a, opts)
 }
 
 // ship is the consequence, in the transaction of the success.
-func (w *worker) ship(ctx context.Context, tx settle.Tx, out settle.Outcome[providertest.Receipt]) error {
-	w.point("hook")
-	q, arg := "INSERT INTO chaos_shipment (subject) VALUES ("+w.f.mark(1)+")", []byte(out.Record.Subject)
-	if w.o.Defect == defectHookOutside {
-		_, err := w.db.ExecContext(ctx, q, arg)
-		return err
-	}
-	_, err := sqlstore.Tx(tx).ExecContext(ctx, q, arg)
+func (w *worker) ship(ctx context.Context, tx settle.Tx, out outcome) error {
+	w.point("hook.before")
+	defer w.point("hook.after")
+	_, err := sqlstore.Tx(tx).ExecContext(ctx, w.f.insertShipment(), []byte(out.Record.Subject))
 	return err
 }
 
@@ -225,9 +238,13 @@ func (w *worker) do(n int) (said string, err error) {
 	op := settle.Operation[providertest.Payment]{
 		Scope: "tenant-1", Subject: subject(n), Purpose: "purchase", Request: providertest.Payment{Amount: amount(n), Currency: "EUR"},
 	}
+	pay := w.pays[n/3%2]
 	switch n % 3 {
 	case 0:
-		out, err := w.pay.Execute(ctx, op)
+		out, err := pay.Execute(ctx, op)
+		if err == nil && w.o.Defect == defectCallerShips {
+			_, err = w.db.ExecContext(ctx, w.f.insertShipment(), []byte(op.Subject))
+		}
 		switch {
 		case err == nil:
 			return saidDone, nil
@@ -238,10 +255,10 @@ func (w *worker) do(n int) (said string, err error) {
 		}
 		return "", err
 	case 1:
-		_, err := w.pay.Register(ctx, op)
+		_, err := pay.Register(ctx, op)
 		return saidStored, err
 	default:
-		return saidStored, w.order(ctx, op)
+		return saidStored, w.order(ctx, pay, op)
 	}
 }
 
@@ -252,7 +269,7 @@ const (
 )
 
 // order commits a row of the application's and the operation together.
-func (w *worker) order(ctx context.Context, op settle.Operation[providertest.Payment]) error {
+func (w *worker) order(ctx context.Context, pay *executor, op settle.Operation[providertest.Payment]) error {
 	tx, err := w.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -261,7 +278,7 @@ func (w *worker) order(ctx context.Context, op settle.Operation[providertest.Pay
 	if _, err := tx.ExecContext(ctx, w.f.insertOrder(), []byte(op.Subject)); err != nil {
 		return err
 	}
-	if _, err := w.pay.RegisterTx(ctx, w.raw.In(tx), op); err != nil {
+	if _, err := pay.RegisterTx(ctx, w.raw.In(tx), op); err != nil {
 		return err
 	}
 	w.point("tx.before")
@@ -312,6 +329,6 @@ func (p *pointed) Renew(ctx context.Context, id, token string, d time.Duration) 
 
 // crashPoints are the names of all places.
 var crashPoints = []string{
-	"commit.before", "commit.after", "submit.before", "submit.after", "claim.before", "claim.after", "hook", "tx.before", "tx.after",
+	"commit.before", "commit.after", "submit.before", "submit.after", "claim.before", "claim.after", "hook.before", "hook.after", "tx.before", "tx.after",
 	"lookup.before", "lookup.after", "get.before", "get.after", "renew.before", "renew.after",
 }

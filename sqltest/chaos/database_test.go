@@ -37,6 +37,10 @@ func (f family) insertOrder() string {
 	return "INSERT INTO chaos_order (subject) VALUES (" + f.mark(1) + ") ON CONFLICT DO NOTHING"
 }
 
+func (f family) insertShipment() string {
+	return "INSERT INTO chaos_shipment (subject) VALUES (" + f.mark(1) + ")"
+}
+
 var (
 	postgres = family{
 		name: "postgres", driver: "pgx", dialect: sqlstore.PostgreSQL, blob: "bytea", serial: "bigserial",

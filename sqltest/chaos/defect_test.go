@@ -16,7 +16,7 @@ const (
 	defectNoLease      = "a worker that sends what others have claimed"
 	defectAckNoWrite   = "a store that acknowledges without writing"
 	defectTimeoutFails = "no answer counts as failure"
-	defectHookOutside  = "a consequence outside of the transaction"
+	defectCallerShips  = "a caller that ships when Execute says so"
 )
 
 // tampered is the provider as a faulty worker uses it.

@@ -184,7 +184,7 @@ func hookStep(b *bench) (func(context.Context) error, func(error, bool)) {
 	r := b.stored(time.Hour)
 	c := settle.Change{Writes: []settle.Write{{Record: succeeded(r), IfVersion: 1, IfToken: r.Token, DueIn: settle.Never}}}
 	c.Hook = func(ctx context.Context, tx settle.Tx) error {
-		_, err := sqlstore.Tx(tx).ExecContext(ctx, "INSERT INTO chaos_shipment (subject) VALUES ("+b.f.mark(1)+")", []byte(r.Subject))
+		_, err := sqlstore.Tx(tx).ExecContext(ctx, b.f.insertShipment(), []byte(r.Subject))
 		return err
 	}
 	do, check := b.change(c)
