@@ -1,3 +1,5 @@
+//go:build linux
+
 package chaos
 
 import (
@@ -9,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -181,11 +184,7 @@ func runChaos(t *testing.T, f family, p plan) *judged {
 	_ = fl.provider.cmd.Process.Kill()
 	_ = fl.provider.cmd.Wait()
 	if prox != nil {
-		for kind, n := range prox.hits {
-			if kind != pass {
-				fl.faults["connection: "+kind.String()] += n
-			}
-		}
+		fl.hits(prox)
 	}
 
 	found := findings{ops: p.ops, said: fl.said, settledIn: map[string]time.Duration{}}
@@ -197,7 +196,49 @@ func runChaos(t *testing.T, f family, p plan) *judged {
 	found.collect(t, store, db)
 	j := judge(found)
 	fl.report(j, objects, calmed.Sub(began), time.Since(calmed))
+	fl.struck()
 	return j
+}
+
+// hits takes down what became of the connections.
+func (fl *fleet) hits(p *proxy) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for kind, n := range p.hits {
+		if kind != pass {
+			fl.faults["connection: "+kind.String()] += n
+		}
+	}
+}
+
+// struck makes sure that the faults that the plan is about have happened.
+func (fl *fleet) struck() {
+	fl.Helper()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	want := slices.Clone(fl.plan.events)
+	if fl.plan.crashes > 0 {
+		want = append(want, "worker killed at ")
+	}
+	if fl.plan.cut > 0 && fl.f.name != sqlite.name {
+		want = append(want, "connection: ")
+	}
+	for _, prefix := range append(want, "provider: ", "called twice") {
+		n := 0
+		for what, times := range fl.faults {
+			if strings.HasPrefix(what, prefix) {
+				n += times
+			}
+		}
+		if n == 0 {
+			fl.Errorf("a run without a fault of the kind %q says nothing", prefix)
+		}
+	}
+	if fl.plan.ops >= 1000 && len(fl.points) > 0 {
+		fl.Errorf("never came to %q", fl.points)
+	}
 }
 
 // enlist starts the workers and gives them their calls, one in ten of them to two.
@@ -209,7 +250,7 @@ func (fl *fleet) enlist() {
 		fl.slots[n%len(fl.slots)].queue <- n
 		if fl.rng.IntN(10) == 0 {
 			fl.slots[(n+1+fl.rng.IntN(len(fl.slots)-1))%len(fl.slots)].queue <- n
-			fl.faults["called twice"]++
+			fl.count("called twice")
 		}
 	}
 	for _, s := range fl.slots {
@@ -238,6 +279,10 @@ func (fl *fleet) weather(srv *server, prox *proxy, port int) {
 
 func (fl *fleet) strike(event string, srv *server, prox *proxy, port int) {
 	fl.count(event)
+	began := time.Now()
+	defer func() {
+		fl.Logf("%s, after %d operations, took %v", event, fl.stored(), time.Since(began).Round(time.Millisecond))
+	}()
 	switch event {
 	case eventKillWorker:
 		fl.kill(syscall.SIGKILL)
@@ -329,6 +374,9 @@ func tally(t *testing.T, db *sql.DB, table string) map[string]int {
 	return out
 }
 
+// numbers are what tells one occurrence of an error from another: ports, ids.
+var numbers = regexp.MustCompile(`[0-9a-f-]{36}|(\d+\.){3}\d+|\d+`)
+
 // report prints what was done and what came of it.
 func (fl *fleet) report(j *judged, objects int, faulty, after time.Duration) {
 	fl.Helper()
@@ -347,9 +395,14 @@ func (fl *fleet) report(j *judged, objects int, faulty, after time.Duration) {
 		fmt.Fprintf(&b, "not come to: %v\n", fl.points)
 	}
 	n := 0
-	for _, times := range fl.again {
+	reasons := map[string]int{}
+	for why, times := range fl.again {
 		n += times
+		reasons[numbers.ReplaceAllString(why, "N")] += times
 	}
 	fmt.Fprintf(&b, "%6d calls had to be made again", n)
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		fmt.Fprintf(&b, "\n%12d %.160s", reasons[why], why)
+	}
 	fl.Log(b.String())
 }

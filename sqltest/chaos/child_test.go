@@ -1,3 +1,5 @@
+//go:build linux
+
 package chaos
 
 import (
@@ -170,7 +172,7 @@ func (w *worker) kind(name string, api providertest.API) (*executor, error) {
 func (w *worker) ship(ctx context.Context, tx settle.Tx, out outcome) error {
 	w.point("hook.before")
 	defer w.point("hook.after")
-	_, err := sqlstore.Tx(tx).ExecContext(ctx, w.f.insertShipment(), []byte(out.Record.Subject))
+	_, err := sqlstore.Tx(tx).ExecContext(ctx, w.f.insertShipment(), []byte(out.Subject))
 	return err
 }
 
@@ -250,7 +252,7 @@ func (w *worker) do(n int) (said string, err error) {
 			return saidDone, nil
 		case errors.Is(err, settle.ErrFailed):
 			return saidFailed, nil
-		case out.Record.ID != "" && (errors.Is(err, settle.ErrPending) || errors.Is(err, settle.ErrReview) || errors.Is(err, settle.ErrConsequence)):
+		case out.ID != "" && (errors.Is(err, settle.ErrPending) || errors.Is(err, settle.ErrReview) || errors.Is(err, settle.ErrConsequence)):
 			return saidStored, nil
 		}
 		return "", err

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -72,8 +73,6 @@ func newProxy(tb testing.TB, target string) *proxy {
 
 func (p *proxy) addr() string { return p.ln.Addr().String() }
 
-func (p *proxy) port() int { return p.ln.Addr().(*net.TCPAddr).Port }
-
 func (p *proxy) serve() {
 	for {
 		c, err := p.ln.Accept()
@@ -92,7 +91,8 @@ func (p *proxy) connect(client net.Conn) {
 		hangUp(client)
 		return
 	}
-	server, err := net.DialTimeout("tcp", target, 5*time.Second)
+	d := net.Dialer{Timeout: 5 * time.Second}
+	server, err := d.DialContext(context.Background(), "tcp", target)
 	if err != nil {
 		hangUp(client)
 		return
@@ -146,12 +146,11 @@ func (l *link) requests() {
 		}
 		v := l.verdict
 		l.mu.Unlock()
-		switch v {
-		case cutBefore:
+		if v == cutBefore {
 			return
-		case stall:
+		}
+		if v == stall {
 			continue
-		default:
 		}
 		if _, err := l.server.Write(buf[:n]); err != nil {
 			return
@@ -180,18 +179,18 @@ func (l *link) answers() {
 		l.asking = false
 		l.mu.Unlock()
 		out := buf[:n]
-		switch v {
-		case cutAfter:
+		if v == cutAfter {
 			return
-		case stall:
+		}
+		if v == stall {
 			continue
-		case cutTorn:
+		}
+		if v == cutTorn {
 			_, _ = l.client.Write(out[:n/2])
 			// Half an answer must arrive to be one: no reset overtakes it.
 			_ = l.client.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, l.client)
 			return
-		default:
 		}
 		if _, err := l.client.Write(out); err != nil {
 			return

@@ -1,8 +1,9 @@
+//go:build linux
+
 package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -172,21 +173,46 @@ func (s *server) stop(sig syscall.Signal) {
 	if s.cmd == nil {
 		return
 	}
-	family := append([]int{s.cmd.Process.Pid}, children(s.cmd.Process.Pid)...)
-	if sig == syscall.SIGKILL {
-		for _, pid := range family {
+	if sig != syscall.SIGKILL {
+		_ = s.cmd.Process.Signal(sig)
+		<-s.done
+		s.cmd = nil
+		return
+	}
+	// Stopped first, so that it starts none while they are killed: one that is left would keep
+	// the data to itself.
+	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
+	for {
+		all := s.processes()
+		for _, pid := range all {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-	} else {
-		_ = s.cmd.Process.Signal(sig)
+		_ = s.cmd.Process.Kill()
+		<-s.done
+		if len(all) == 0 {
+			s.cmd = nil
+			return
+		}
+		time.Sleep(time.Millisecond) // nothing tells of the end of another's child
 	}
-	<-s.done
-	for _, pid := range family[1:] {
-		for sig == syscall.SIGKILL && alive(pid) {
-			time.Sleep(time.Millisecond) // nothing tells of the end of another's child
+}
+
+// processes are all that work in the server's directory.
+func (s *server) processes() (out []int) {
+	all, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		return nil
+	}
+	for _, name := range all {
+		dir, err := os.Readlink(name)
+		if err != nil || dir != s.dir && !strings.HasPrefix(dir, s.dir+"/") {
+			continue // gone, or another's
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			out = append(out, pid)
 		}
 	}
-	s.cmd = nil
+	return out
 }
 
 // orderly is the signal for a stop that waits for no client.
@@ -197,37 +223,11 @@ func (f family) orderly() syscall.Signal {
 	return syscall.SIGTERM
 }
 
-func alive(pid int) bool {
-	state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(state), ") Z ")
-}
-
-func children(parent int) (out []int) {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return nil
-	}
-	for _, name := range stats {
-		b, err := os.ReadFile(name)
-		if errors.Is(err, os.ErrNotExist) || err != nil {
-			continue
-		}
-		_, rest, _ := strings.Cut(string(b), ") ")
-		fields := strings.Fields(rest)
-		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
-				out = append(out, pid)
-			}
-		}
-	}
-	return out
-}
-
 func freePort(tb testing.TB) int {
 	tb.Helper()
 	var lc net.ListenConfig
 	ln, err := lc.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	must(tb, err)
-	defer ln.Close()
+	defer func() { _ = ln.Close() }()
 	return ln.Addr().(*net.TCPAddr).Port
 }
