@@ -39,6 +39,7 @@ type orders struct {
 
 	// Of the provider.
 	Listen, Ledger string
+	Times          int64 // as many faults as usual
 }
 
 // The terms of the workload. The provider keeps them as long as a process of it runs at least

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,6 +16,11 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/settle-go/settle/sqlstore"
+)
+
+var (
+	opsFlag  = flag.Int("chaos.ops", 0, "operations of the long run on each database; 0 is a short one")
+	seedFlag = flag.Uint64("chaos.seed", 0, "seed of the faults; 0 is another one each time")
 )
 
 // family is a database that the tests know how to reach.

@@ -35,9 +35,9 @@ func (t *tampered) Create(ctx context.Context, req providertest.Request) (provid
 	return t.API.Create(ctx, req)
 }
 
-// pretend is a store that now and then only says that it created something.
+// pretend is a store that every other time only says that it created something.
 func (w *worker) pretend(c settle.Change) ([]settle.Record, bool) {
-	if w.o.Defect != defectAckNoWrite || c.Writes[0].IfVersion > 0 || rand.IntN(20) > 0 {
+	if w.o.Defect != defectAckNoWrite || c.Writes[0].IfVersion > 0 || rand.IntN(2) > 0 {
 		return nil, false
 	}
 	r := c.Writes[0].Record

@@ -87,7 +87,7 @@ func (fl *fleet) launch(o orders) (*process, error) {
 // startProvider starts its process, on the ledger that is there.
 func (fl *fleet) startProvider(port int) {
 	fl.Helper()
-	p, err := fl.launch(orders{Role: "provider", Seed: fl.rng.Uint64(), Listen: fmt.Sprintf("127.0.0.1:%d", port), Ledger: fl.ledger()})
+	p, err := fl.launch(orders{Role: "provider", Seed: fl.rng.Uint64(), Listen: fmt.Sprintf("127.0.0.1:%d", port), Ledger: fl.ledger(), Times: 1 + int64(btoi(fl.plan.defect != ""))})
 	must(fl, err)
 	if !p.out.Scan() || p.out.Text() != "ready" {
 		fl.Fatalf("the provider does not start: %q", p.out.Text())

@@ -22,9 +22,9 @@ func TestI15_PoolOfOne(t *testing.T) {
 	_, err := claim("none") // all is prepared on the connection
 	must(t, err)
 	r := b.stored(0)
-	hit := b.p.at(1, cutAfter)
+	came := b.p.at(1, cutAfter)
 	got, err := claim(r.Kind)
-	if !hit() || err != nil || len(got) != 1 || got[0].ID != r.ID {
-		t.Errorf("hit %v: %d records, %v", hit(), len(got), err)
+	if !closed(came) || err != nil || len(got) != 1 || got[0].ID != r.ID {
+		t.Errorf("hit %v: %d records, %v", closed(came), len(got), err)
 	}
 }

@@ -83,7 +83,7 @@ func providerMain(o orders) error {
 			{"declined", 3, providertest.Decline("stolen_card")},
 			{"declined and unanswered", 2, providertest.Decline("stolen_card").And(providertest.DropReply())},
 		} {
-			if random(100) < c.percent {
+			if random(100) < c.percent*o.Times {
 				note(c.name)
 				return c.step
 			}

@@ -209,19 +209,27 @@ func (p *proxy) ask() fault {
 	return f
 }
 
-// at hits the nth request from now, once, and returns a function that tells whether it came.
-func (p *proxy) at(n int, f fault) (hit func() bool) {
+// at hits the nth request from now, once. came is closed when that request comes.
+func (p *proxy) at(n int, f fault) (came <-chan struct{}) {
+	c := make(chan struct{})
 	i := 0
 	p.set(func() fault {
 		if i++; i == n {
+			close(c)
 			return f
 		}
 		return pass
 	})
-	return func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return i >= n
+	return c
+}
+
+// closed reports whether c is.
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -286,7 +294,7 @@ func TestProxy(t *testing.T) {
 	} {
 		t.Run(f.String(), func(t *testing.T) {
 			p := newProxy(t, ln.Addr().String())
-			hit := p.at(2, f)
+			came := p.at(2, f)
 			var d net.Dialer
 			c, err := d.DialContext(t.Context(), "tcp", p.addr())
 			if err != nil {
@@ -300,10 +308,10 @@ func TestProxy(t *testing.T) {
 				n, _ := c.Read(buf)
 				return string(buf[:n])
 			}
-			if r := say("one"); r != "re:one" || hit() {
+			if r := say("one"); r != "re:one" || closed(came) {
 				t.Fatalf("the first request: %q", r)
 			}
-			if r := say("two"); r != want.reply || !hit() {
+			if r := say("two"); r != want.reply || !closed(came) {
 				t.Errorf("reply %q, want %q", r, want.reply)
 			}
 			if got := <-served + " " + <-served; got != want.served {
