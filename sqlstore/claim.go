@@ -136,6 +136,7 @@ func (s *Store) claimAtOnce(ctx context.Context, q *query, v *values) ([]settle.
 	}
 	if err != nil {
 		cause := err
+		_ = conn.Close() // a pool of one has no other for reading back
 		if _, err := s.readBack(ctx, func(ctx context.Context, r runner) (_ bool, err error) {
 			got, bad, err = s.records(ctx, r, &s.q.claimed, v.list(s.q.claimed.params))
 			return false, err

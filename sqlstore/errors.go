@@ -85,8 +85,13 @@ func (e *stepError) Explain() string {
 	state := sqlState(e.err)
 	number, numbered := serverNumber(e.err)
 	switch what := sqliteCodes[code&0xff]; {
-	case errors.Is(e.err, errEnded), errors.Is(e.err, settle.ErrCorrupt), errors.Is(e.err, context.Canceled), errors.Is(e.err, context.DeadlineExceeded):
+	case errors.Is(e.err, errEnded), errors.Is(e.err, settle.ErrCorrupt):
 		return e.Error()
+	// What a driver wraps around it, say where it wanted to connect and as whom, is its own words.
+	case errors.Is(e.err, context.Canceled):
+		return text + ": " + context.Canceled.Error()
+	case errors.Is(e.err, context.DeadlineExceeded):
+		return text + ": " + context.DeadlineExceeded.Error()
 	case state != "":
 		return text + ": SQLSTATE " + state + advice(state)
 	case numbered:

@@ -20,8 +20,9 @@ type step struct {
 	s            *Store
 	conn         *sql.Conn
 	done, closed bool
-	gated        bool         // it has the gate
-	owner        atomic.Int32 // who closes it: 0 undecided, 1 the caller of begin, 2 whoever waits for the lock
+	gated        bool            // it has the gate
+	owner        atomic.Int32    // who closes it: 0 undecided, 1 the caller of begin, 2 whoever waits for the lock
+	over         <-chan struct{} // on a server: the end of the caller's patience; nil if it has none
 }
 
 // A waiting writer looks once whether it needs the lock at all.
@@ -128,7 +129,7 @@ func (s *Store) beginPlain(ctx context.Context, doing string) (*step, error) {
 	if err != nil {
 		return nil, s.unsent(doing, err)
 	}
-	t := &step{s: s, conn: conn}
+	t := &step{s: s, conn: conn, over: ctx.Done()}
 	err = s.ready(ctx, conn)
 	var tx *sql.Tx
 	if err == nil {
@@ -187,11 +188,44 @@ func (s *Store) unsent(doing string, err error) error {
 // that the transaction, if it is still open, ends with it.
 func (t *step) commit() error {
 	t.done = true
-	err := t.tx.Commit()
-	if err != nil {
+	err := t.bounded(t.tx.Commit)
+	if err != nil && !t.closed {
 		drop(t.conn)
 	}
 	return err
+}
+
+var errSilent = errors.New("settle/sqlstore: no answer in time")
+
+// bounded runs COMMIT or ROLLBACK, which take no context: some drivers send them without
+// a deadline, and a network that has gone silent then holds the caller for as long as TCP tries.
+// When patience ends first, the connection is left to a goroutine that closes it
+// whenever it can, and the step is closed (S5).
+func (t *step) bounded(end func() error) error {
+	if t.over == nil {
+		return end()
+	}
+	said := make(chan error, 1)
+	var left atomic.Bool // by whoever is first: the answer, or the end of patience
+	go func() {
+		err := end()
+		if left.CompareAndSwap(false, true) {
+			said <- err
+			return
+		}
+		drop(t.conn)
+		_ = t.conn.Close() // it was dropped
+	}()
+	select {
+	case err := <-said:
+		return err
+	case <-t.over:
+	}
+	if left.CompareAndSwap(false, true) {
+		t.closed = true
+		return errSilent
+	}
+	return <-said
 }
 
 // rollback undoes what is not committed. A connection that does not roll back
@@ -199,7 +233,7 @@ func (t *step) commit() error {
 func (t *step) rollback() {
 	if t.tx != nil && !t.done {
 		t.done = true
-		if err := t.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		if err := t.bounded(t.tx.Rollback); err != nil && !errors.Is(err, sql.ErrTxDone) && !t.closed {
 			drop(t.conn)
 		}
 	}
@@ -211,9 +245,11 @@ func (t *step) close() {
 	if t.closed {
 		return
 	}
-	t.closed = true
 	t.rollback()
-	_ = t.conn.Close() // it was dropped, or goes back
+	if !t.closed {
+		_ = t.conn.Close() // it was dropped, or goes back
+	}
+	t.closed = true
 	if t.gated {
 		<-t.s.gate
 	}
