@@ -37,8 +37,12 @@ type ClientOptions struct {
 	//   - settle.NotFound: of a lookup.
 	//   - settle.Unclear: an answer that proves nothing (409).
 	//
-	// A 5xx can be listed as NotApplied only, where the provider documents that; a 1xx or 3xx not at all.
+	// A 5xx can be listed as NotApplied or Unclear, where the provider documents that; a redirect as Unclear only.
 	Statuses map[int]settle.Fact
+	// Genuine reports whether the provider itself wrote an answer, as its error format shows, and not something on the
+	// way: a firewall's 403 and a gateway's 422 prove nothing. An answer that is not genuine is no answer.
+	// Defaults to taking every one for genuine; set it where refusals are listed.
+	Genuine func(a *Answer) bool
 }
 
 // Client makes requests for an adapter that has no SDK: each is one attempt and is never redirected, and what comes back is
@@ -46,6 +50,7 @@ type ClientOptions struct {
 type Client struct {
 	http     *http.Client
 	statuses map[int]settle.Fact
+	genuine  func(a *Answer) bool
 }
 
 // NewClient makes a client. It refuses a table of statuses that would take no answer for evidence.
@@ -54,7 +59,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if opts != nil {
 		o = *opts
 	}
-	c := &Client{statuses: map[int]settle.Fact{}}
+	c := &Client{statuses: map[int]settle.Fact{}, genuine: o.Genuine}
 	for status, fact := range o.Statuses {
 		if !provable(status, fact) {
 			return nil, fmt.Errorf("httpsettle: new client: status %d cannot prove %q", status, fact)
@@ -105,9 +110,9 @@ type NoAnswer struct {
 	// NotSent: it is proven that no byte left. Then settle.NotSent is the fact; see Observe. In every other
 	// case the effect may exist.
 	NotSent bool
-	// Class says what happened in a word: dial, dns, tls, deadline, canceled, connection, body, status.
+	// Class says what happened in a word: dial, dns, tls, deadline, canceled, connection, body (too long, or broken off), status (a 5xx), foreign (not the provider's).
 	Class  string
-	Status int           // of a 5xx, else 0
+	Status int           // of an answer that says nothing, else 0
 	After  time.Duration // its Retry-After
 	Copies int           // how many copies may have left
 	cause  error
@@ -155,6 +160,9 @@ func (c *Client) Do(req *http.Request) (*Answer, error) {
 		return nil, &NoAnswer{Class: "status", Status: a.Status, After: a.RetryAfter, Copies: a.Copies}
 	default:
 		a.Fact = settle.Unclear
+	}
+	if c.genuine != nil && !c.genuine(a) {
+		return nil, &NoAnswer{Class: "foreign", Status: a.Status, After: a.RetryAfter, Copies: a.Copies}
 	}
 	return a, nil
 }

@@ -98,6 +98,7 @@ func TestInProgressIs409(t *testing.T) {
 		release := make(chan struct{})
 		f.Provider.Script(pt.HangBefore(release))
 		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
 		c := post("k1")
 		c.ctx = ctx
 		gone := make(chan struct{})
