@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http/httptrace"
+	"net/url"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/httpsettle"
 )
 
 // Payment is the request of [ChargeAdapter].
@@ -119,25 +119,21 @@ func cutUnit(unit string) (currency, rest string, ok bool) {
 }
 
 func submit(ctx context.Context, api API, req Request) (settle.Observation[Receipt], error) {
-	connected := new(atomic.Bool)
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
-	})
+	traced, way := httpsettle.Watch(ctx)
 	obj, err := api.Create(traced, req)
 	if err == nil {
 		return observe(obj), nil
 	}
-	return explain(ctx, api, err, connected.Load())
+	return explain(ctx, api, err, way)
 }
 
 // explain says what an error of a create request proves. Everything that it does
-// not know proves nothing. A refused dial is "not sent" only if the request never had a connection: on a
-// kept-alive one the transport may have sent a first copy, and dialed for the second (IC-04).
-func explain(ctx context.Context, api API, err error, connected bool) (settle.Observation[Receipt], error) {
+// not know proves nothing.
+func explain(ctx context.Context, api API, err error, way *httpsettle.Watched) (settle.Observation[Receipt], error) {
 	var f *Fault
 	switch {
 	case errors.As(err, &f):
-	case errors.Is(err, syscall.ECONNREFUSED) && dialing(err) && !connected:
+	case way.NotSent(err), way.Copies() == 0 && refusedInProcess(err):
 		return settle.Observation[Receipt]{Fact: settle.NotSent, Code: "dial_refused"}, nil
 	default:
 		return settle.Observation[Receipt]{}, err
@@ -159,10 +155,11 @@ func explain(ctx context.Context, api API, err error, connected bool) (settle.Ob
 	return settle.Observation[Receipt]{Fact: settle.Unclear, Code: f.Code}, nil // in flight, key reused, …
 }
 
-// dialing reports whether err comes from before a connection existed.
-func dialing(err error) bool {
+// refusedInProcess recognizes a dial refused by a provider that is not behind HTTP.
+func refusedInProcess(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	var viaHTTP *url.Error
+	return errors.As(err, &op) && op.Op == "dial" && errors.Is(err, syscall.ECONNREFUSED) && !errors.As(err, &viaHTTP)
 }
 
 func lookup(ctx context.Context, api API, q Query, ref string) (settle.Observation[Receipt], error) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,7 +15,7 @@ import (
 	"github.com/shopspring/decimal"
 
 	"github.com/settle-go/settle"
-	"github.com/settle-go/settle/examples/internal/wire"
+	"github.com/settle-go/settle/httpsettle"
 )
 
 // contract is what this hotel promises: no idempotency keys, so nothing that may have left is sent again.
@@ -52,16 +51,35 @@ type Confirmation struct {
 // bookings speaks the hotel's API. It is what an adapter looks like where there is no SDK.
 type bookings struct {
 	url     string
-	http    *http.Client
+	http    *httpsettle.Client
 	promise settle.Contract
 }
 
 func newBookings(url string, transport http.RoundTripper, promise settle.Contract) *bookings {
-	return &bookings{url: strings.TrimSuffix(url, "/"), promise: promise, http: &http.Client{
+	client, err := httpsettle.NewClient(&httpsettle.ClientOptions{
+		// Keys is not set: nothing below repeats a request, not the transport when a kept-alive connection
+		// dies, nor a redirect.
 		Transport: transport, Timeout: promise.Deadline,
-		// A redirect of a POST may send it once more, to somebody else.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+		Statuses: map[int]settle.Fact{
+			http.StatusUnprocessableEntity: settle.Declined, // this request has no twin that could have taken the room
+			http.StatusUnauthorized:        settle.NotApplied,
+			http.StatusTooManyRequests:     settle.NotApplied,
+		},
+		Genuine: func(a *httpsettle.Answer) bool { return a.Fact == settle.Applied || reason(a) != "" },
+	})
+	if err != nil {
+		panic(err) // the table above is wrong
+	}
+	return &bookings{url: strings.TrimSuffix(url, "/"), promise: promise, http: client}
+}
+
+// reason is the hotel's word for a refusal, "" if the answer is not the hotel's.
+func reason(a *httpsettle.Answer) string {
+	var e struct {
+		Error string `json:"error"`
+	}
+	_ = json.Unmarshal(a.Body, &e) // what is no JSON has no reason
+	return e.Error
 }
 
 // booking is the hotel's JSON.
@@ -98,41 +116,22 @@ func (b *bookings) Submit(ctx context.Context, c *settle.Call[Stay]) (settle.Obs
 	if err != nil {
 		return settle.Observation[Confirmation]{Fact: settle.NotSent, Code: "unwritable_request"}, nil //nolint:nilerr // nothing left: that is a fact
 	}
-	ctx, connected := wire.Watch(ctx)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url+"/bookings", bytes.NewReader(body))
 	if err != nil {
 		return settle.Observation[Confirmation]{Fact: settle.NotSent, Code: "no_request"}, nil //nolint:nilerr // nothing left: that is a fact
 	}
 	req.Header.Set("Content-Type", "application/json")
-	// Without a way to make the body again nothing below repeats the request: not the transport when a kept-alive
-	// connection dies, nor anything that is put around it. There is no Idempotency-Key either, which
-	// would invite them to: this hotel does not know it.
-	req.GetBody = nil
-	status, header, reply, err := b.do(req)
+	a, err := b.http.Do(req)
+	out, done, err := httpsettle.Observe[Confirmation](a, err)
 	switch {
-	case err != nil && !connected():
-		return settle.Observation[Confirmation]{Fact: settle.NotSent, Code: "no_connection"}, nil
-	case err != nil:
-		return settle.Observation[Confirmation]{}, err
-	case status == http.StatusCreated:
-		return read(reply)
+	case err != nil, a == nil: // no answer, or provably not sent
+		return out, err
+	case !done && a.Status == http.StatusCreated:
+		return read(a.Body)
+	case !done:
+		return settle.Observation[Confirmation]{}, fmt.Errorf("hotel: status %d is no booking", a.Status)
 	}
-	var e struct {
-		Error string `json:"error"`
-	}
-	if err := json.Unmarshal(reply, &e); err != nil || e.Error == "" {
-		return settle.Observation[Confirmation]{}, fmt.Errorf("hotel: status %d with a body that is not the hotel's", status)
-	}
-	out := settle.Observation[Confirmation]{Fact: settle.Unclear, Code: e.Error}
-	switch status {
-	case http.StatusUnprocessableEntity:
-		out.Fact = settle.Declined // this request has no twin that could have taken the room
-	case http.StatusUnauthorized, http.StatusTooManyRequests:
-		out.Fact = settle.NotApplied
-		if n, err := strconv.Atoi(header.Get("Retry-After")); err == nil {
-			out.RetryAfter = time.Duration(max(0, n)) * time.Second
-		}
-	}
+	out.Code = reason(a)
 	return out, nil
 }
 
@@ -210,19 +209,12 @@ func (b *bookings) get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	status, _, body, err := b.do(req)
-	if err == nil && status != http.StatusOK {
-		err = fmt.Errorf("hotel: status %d", status)
-	}
-	return body, err
-}
-
-func (b *bookings) do(req *http.Request) (status int, header http.Header, body []byte, err error) {
-	res, err := b.http.Do(req)
+	a, err := b.http.Do(req)
 	if err != nil {
-		return 0, nil, nil, err
+		return nil, err
 	}
-	defer func() { _ = res.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	return res.StatusCode, res.Header, body, err
+	if a.Status != http.StatusOK {
+		return nil, fmt.Errorf("hotel: status %d", a.Status)
+	}
+	return a.Body, nil
 }

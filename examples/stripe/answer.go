@@ -6,21 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	stripe "github.com/stripe/stripe-go/v85"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/httpsettle"
 )
 
-// refused says what the error of a create request proves. connected is whether the request
-// had a connection; attempt is the number of the operation's attempt, for the reason at "first" below.
-func refused(err error, connected bool, attempt int) (settle.Observation[Receipt], error) {
+// refused says what the error of a create request proves. way is whether the request
+// can have left; attempt is the number of the operation's attempt, for the reason at "first" below.
+func refused(err error, way *httpsettle.Watched, attempt int) (settle.Observation[Receipt], error) {
 	var none settle.Observation[Receipt]
 	var e *stripe.Error
 	if !errors.As(err, &e) {
-		if !connected {
+		if way.NotSent(err) {
 			return settle.Observation[Receipt]{Fact: settle.NotSent, Code: "no_connection"}, nil
 		}
 		return none, err // no answer, or none that is Stripe's: nothing is known
@@ -43,7 +43,7 @@ func refused(err error, connected bool, attempt int) (settle.Observation[Receipt
 		// A request under our key exists, with other parameters. It is not this one's failure.
 	case status == http.StatusTooManyRequests && e.Code != stripe.ErrorCodeLockTimeout,
 		status == http.StatusUnauthorized, status == http.StatusForbidden:
-		obs.Fact, obs.RetryAfter = settle.NotApplied, retryAfter(e)
+		obs.Fact, obs.RetryAfter = settle.NotApplied, httpsettle.RetryAfter(header(e), time.Now())
 	case e.Type == stripe.ErrorTypeInvalidRequest && (status == http.StatusBadRequest || status == http.StatusNotFound):
 		// Most of these are answered before the key is looked at. On the first attempt that is final, there
 		// is nothing else that could succeed; later it says nothing about the attempts before.
@@ -68,14 +68,6 @@ func code(e *stripe.Error) string {
 		}
 	}
 	return word
-}
-
-func retryAfter(e *stripe.Error) time.Duration {
-	n, err := strconv.Atoi(header(e).Get("Retry-After"))
-	if err != nil {
-		return 0
-	}
-	return time.Duration(max(0, n)) * time.Second
 }
 
 func header(e *stripe.Error) http.Header {

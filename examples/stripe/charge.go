@@ -9,7 +9,7 @@ import (
 	stripe "github.com/stripe/stripe-go/v85"
 
 	"github.com/settle-go/settle"
-	"github.com/settle-go/settle/examples/internal/wire"
+	"github.com/settle-go/settle/httpsettle"
 )
 
 // ownReference is the metadata entry that carries the operation's id. A lookup finds a
@@ -69,10 +69,10 @@ func chargeAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[C
 				params.Customer = stripe.String(c.Request.Customer)
 			}
 			params.SetIdempotencyKey(c.Key()) // without it the SDK makes one up, a new one for each call
-			ctx, connected := wire.Watch(ctx)
+			ctx, way := httpsettle.Watch(ctx)
 			intent, err := api.V1PaymentIntents.Create(ctx, params)
 			if err != nil {
-				return refused(err, connected(), c.Attempt)
+				return refused(err, way, c.Attempt)
 			}
 			return observeIntent(intent), nil
 		},

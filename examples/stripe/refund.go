@@ -6,7 +6,7 @@ import (
 	stripe "github.com/stripe/stripe-go/v85"
 
 	"github.com/settle-go/settle"
-	"github.com/settle-go/settle/examples/internal/wire"
+	"github.com/settle-go/settle/httpsettle"
 )
 
 // Refund gives back part of a charge, or what is left of it with Amount 0.
@@ -33,10 +33,10 @@ func refundAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[R
 				Metadata:      map[string]string{ownReference: c.ID},
 			}
 			params.SetIdempotencyKey(c.Key())
-			ctx, connected := wire.Watch(ctx)
+			ctx, way := httpsettle.Watch(ctx)
 			refund, err := api.V1Refunds.Create(ctx, params)
 			if err != nil {
-				return refused(err, connected(), c.Attempt)
+				return refused(err, way, c.Attempt)
 			}
 			return observeRefund(refund), nil
 		},

@@ -44,7 +44,7 @@ func TestIC04_HiddenResendIsOneAttempt(t *testing.T) {
 	})
 }
 
-// The reason for wire.Watch: the hidden resend meets a closed door, so that the error says that dialing was
+// The reason for httpsettle.Watch: the hidden resend meets a closed door, so that the error says that dialing was
 // refused, although the first copy arrived and had its effect. Nothing may conclude "not sent" from it.
 func TestIC04_RefusedResendIsNotNotSent(t *testing.T) {
 	inBubble(t, stripefake.Options{}, func(t *testing.T, w *world) {
