@@ -46,6 +46,8 @@ func (k *modelKind) hasHook() bool                                  { return fal
 func (k *modelKind) hook(Record) func(context.Context, Tx) error    { return nil }
 func (k *modelKind) mute() bool                                     { return false }
 
+func (k *modelKind) event(context.Context, Event) (reply, error) { return reply{}, nil }
+
 // submit and lookup serve Engine.pass in the conformance test; elsewhere the model makes the calls.
 func (k *modelKind) submit(_ context.Context, _ *Record, _ Effect, n int, _ any, used *atomic.Bool) (reply, error) {
 	used.Store(true)
