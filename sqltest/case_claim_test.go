@@ -15,10 +15,10 @@ import (
 	"github.com/settle-go/settle/sqlstore"
 )
 
-// skewed is a process's clock that is wrong by so much.
-type skewed time.Duration
+// wrongClock is a process's clock that is wrong by so much.
+type wrongClock time.Duration
 
-func (s skewed) Now() time.Time { return time.Now().Add(time.Duration(s)) }
+func (s wrongClock) Now() time.Time { return time.Now().Add(time.Duration(s)) }
 
 // sweeps counts the claims that found nothing.
 type sweeps struct {
@@ -49,13 +49,13 @@ func TestIC19_SkewedClocks(t *testing.T) {
 		_, store := d.open(t, dsn, nil)
 		fast := &sweeps{Store: store, seen: make(chan struct{})}
 		within, release := make(chan struct{}), make(chan struct{})
-		holder := newPayments(t, slow, &settle.Options{Lease: 20 * time.Second, Clock: skewed(-25 * time.Second)}, func(_ context.Context, c *settle.Call[areq]) {
+		holder := newPayments(t, slow, &settle.Options{Lease: 20 * time.Second, Clock: wrongClock(-25 * time.Second)}, func(_ context.Context, c *settle.Call[areq]) {
 			if c.Subject == "held" {
 				close(within)
 				<-release
 			}
 		})
-		ahead := newPayments(t, fast, &settle.Options{Lease: 20 * time.Second, Clock: skewed(25 * time.Second)}, nil)
+		ahead := newPayments(t, fast, &settle.Options{Lease: 20 * time.Second, Clock: wrongClock(25 * time.Second)}, nil)
 		done := make(chan error, 1)
 		go func() { _, err := holder.Execute(t.Context(), pay("held")); done <- err }()
 		<-within
@@ -79,7 +79,7 @@ func TestIC19_SkewedClocks(t *testing.T) {
 		later(t, db, d, r.ID, 20_000_000)
 		require.ErrorIs(t, slow.Renew(t.Context(), r.ID, "dead", 20*time.Second), settle.ErrClaimLost)
 		sent := make(chan struct{})
-		behind := newPayments(t, slow, &settle.Options{Clock: skewed(-25 * time.Second)}, func(_ context.Context, c *settle.Call[areq]) {
+		behind := newPayments(t, slow, &settle.Options{Clock: wrongClock(-25 * time.Second)}, func(_ context.Context, c *settle.Call[areq]) {
 			if c.Subject == "left" {
 				close(sent)
 			}
