@@ -113,10 +113,14 @@ func TestOracleBites(t *testing.T) {
 	for _, bite := range bites {
 		t.Run(bite.defect, func(t *testing.T) {
 			t.Parallel()
-			j := runChaos(t, sqlite, plan{ops: 60, workers: 2, window: 4, defect: bite.defect, patience: 3 * time.Second})
-			if bite.found(j) == 0 {
-				t.Errorf("not found: %d duplicates, %d lost, %d unsettled, %d wrong", j.duplicates, j.lost, j.unsettled, j.wrong)
+			var j *judged
+			for range 3 { // such a mistake needs bad luck to do harm
+				j = runChaos(t, sqlite, plan{ops: 60, workers: 2, window: 4, defect: bite.defect, patience: 3 * time.Second})
+				if bite.found(j) > 0 {
+					return
+				}
 			}
+			t.Errorf("not found: %d duplicates, %d lost, %d unsettled, %d wrong", j.duplicates, j.lost, j.unsettled, j.wrong)
 		})
 	}
 }
