@@ -18,9 +18,10 @@ import (
 
 // impossible lists the errors of settle that no answer of a Handler is made of, and why.
 var impossible = map[string]string{
-	"ErrSettled":   "of Cancel and Resolve only",
-	"ErrRetryTx":   "of RegisterTx only",
-	"ErrClaimLost": "of a store; the engine reads back and decides again",
+	"ErrSettled":    "of Cancel and Resolve only",
+	"ErrRetryTx":    "of RegisterTx only",
+	"ErrNotForKind": "of the reading of events only",
+	"ErrClaimLost":  "of a store; the engine reads back and decides again",
 }
 
 // answered are those that the table has, by name.
