@@ -3,6 +3,7 @@ package httpsettle
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"reflect"
 	"strings"
@@ -23,7 +24,7 @@ func Decode(body []byte, into any) error {
 	if err := dec.Decode(into); err != nil {
 		return malformed()
 	}
-	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // the decoder returns it bare
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return malformed()
 	}
 	return nil

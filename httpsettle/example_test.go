@@ -1,6 +1,7 @@
 package httpsettle_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -42,7 +43,7 @@ func ExampleNewHandler() {
 	mux.Handle("GET /orders/{order}/payments/{id}", h)
 
 	pay := func(user, key string) {
-		r := httptest.NewRequest(http.MethodPost, "/orders/8472/payments", strings.NewReader(`{"amount":1999,"currency":"EUR"}`))
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/orders/8472/payments", strings.NewReader(`{"amount":1999,"currency":"EUR"}`))
 		r.Header = http.Header{"X-User": {user}, "Content-Type": {"application/json"}, "Idempotency-Key": {key}}
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)

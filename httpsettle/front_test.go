@@ -98,7 +98,7 @@ type got struct {
 
 // slug is the last part of the type.
 func (g got) slug() string {
-	typ := g.Status.Type
+	typ := g.Type
 	if g.code >= 400 {
 		typ = g.Problem.Type
 	}

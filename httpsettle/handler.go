@@ -349,7 +349,6 @@ func (h *Handler[Req, Res]) get(w http.ResponseWriter, r *http.Request) {
 		case <-poll.C:
 			continue
 		case <-limit.C:
-			asked = false // one last answer
 			h.status(w, out, err, true, wait)
 		case <-r.Context().Done():
 		}

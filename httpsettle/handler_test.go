@@ -2,6 +2,7 @@ package httpsettle_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -428,6 +429,46 @@ func TestResultFunction(t *testing.T) {
 		}
 		show = func() {} // no JSON: the effect is confirmed all the same
 		if g := f.want(post("k1"), 200, ""); g.Result != nil || g.State != settle.StateSucceeded {
+			t.Errorf("%s", g.raw)
+		}
+	})
+}
+
+// The names of members that only the request brought are not shown, and a compensation of another principal's
+// operation is not found, whatever its kind.
+func TestWhatIsNotShown(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, f *front) {
+		x := rig.Raw[json.RawMessage, json.RawMessage](f.p, "raw", nil, func([]byte) json.RawMessage { return json.RawMessage(`{"id":"x"}`) })
+		h, err := httpsettle.NewHandler(f.p.Engine, x, principal,
+			func(_ *http.Request, body []byte) (settle.Operation[json.RawMessage], error) {
+				return settle.Operation[json.RawMessage]{Subject: "order-1", Purpose: "raw", Request: body}, nil
+			}, nil)
+		rig.OK(t, err)
+		f.h = h
+		f.do(post("k1"))
+		c := post("k1")
+		c.body = `{"4242424242424242":1}`
+		if g := f.want(c, 422, "key-reused"); strings.Contains(g.raw, "4242") || len(g.Problem.Fields) == 0 {
+			t.Errorf("%s", g.raw)
+		}
+
+		f.serve(t, nil)
+		charge := f.want(post("k2"), 200, "").Operation
+		refund, err := f.p.Refunds.Execute(t.Context(), settle.Operation[pt.Refund]{
+			Purpose: "returned", Undoes: settle.Effect{Operation: charge},
+		})
+		rig.OK(t, err)
+		undo, err := httpsettle.NewHandler(f.p.Engine, f.p.Refunds, principal,
+			func(r *http.Request, _ []byte) (settle.Operation[pt.Refund], error) {
+				return settle.Operation[pt.Refund]{Purpose: "returned", Undoes: settle.Effect{Operation: r.URL.Query().Get("of")}}, nil
+			}, &options{Keys: httpsettle.KeyUnused})
+		rig.OK(t, err)
+		f.h = undo
+		for _, id := range []string{charge, refund.ID, "no-such"} {
+			f.want(call{method: "POST", path: "/operations?of=" + id, user: "bob"}, 404, "not-found")
+		}
+		if g := f.want(call{method: "POST", path: "/operations?of=" + charge, user: "ann"}, 200, ""); g.Operation != refund.ID {
 			t.Errorf("%s", g.raw)
 		}
 	})

@@ -165,13 +165,3 @@ func isLowerHex(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'f' }
 func isTokenChar(c byte) bool {
 	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
-
-// isToken reports whether s is a token.
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !isTokenChar(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}

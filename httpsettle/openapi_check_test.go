@@ -9,11 +9,55 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/settle-go/settle/httpsettle"
 )
 
 // spec is a document as a client reads it. Its check of an answer knows just the JSON Schema words that the document uses,
 // and fails on any other.
 type spec struct{ doc map[string]any }
+
+// Every type is in the document at the status that the table says, each reference leads somewhere, and what is no JSON is refused.
+func TestOpenAPIHasEveryType(t *testing.T) {
+	t.Parallel()
+	raw, err := httpsettle.OpenAPI(httpsettle.Description{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := parseSpec(t, raw)
+	for _, info := range httpsettle.Types() {
+		typ := httpsettle.DefaultTypeBase + info.Slug
+		switch {
+		case info.Status == http.StatusMethodNotAllowed: // of no operation of the document
+			continue
+		case info.Status == http.StatusAccepted:
+			types, _ := s.at("components", "schemas", "Status", "properties", "type", "enum").([]any)
+			if !slices.Contains(types, any(typ)) {
+				t.Errorf("the status resource cannot be %s", info.Slug)
+			}
+			continue
+		}
+		all, _ := s.at("paths", "/operations", "post", "responses", fmt.Sprint(info.Status), "content", "application/problem+json", "schema", "allOf").([]any)
+		if len(all) != 2 {
+			t.Fatalf("status %d is not documented", info.Status)
+		}
+		types, _ := dig(all[1], "properties", "type", "enum").([]any)
+		if !slices.Contains(types, any(typ)) {
+			t.Errorf("a %d cannot be %s: %v", info.Status, info.Slug, types)
+		}
+	}
+	for _, m := range regexp.MustCompile(`"\$ref": "#/([^"]+)"`).FindAllStringSubmatch(string(raw), -1) {
+		if s.at(strings.Split(m[1], "/")...) == nil {
+			t.Errorf("%s leads nowhere", m[1])
+		}
+	}
+	if again, _ := httpsettle.OpenAPI(httpsettle.Description{}); string(again) != string(raw) {
+		t.Error("the document differs from one time to the next")
+	}
+	if _, err := httpsettle.OpenAPI(httpsettle.Description{Request: json.RawMessage("{")}); err == nil {
+		t.Error("a schema that is no JSON was taken")
+	}
+}
 
 func parseSpec(t testing.TB, raw []byte) spec {
 	t.Helper()

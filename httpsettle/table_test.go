@@ -20,7 +20,7 @@ import (
 var impossible = map[string]string{
 	"ErrSettled":    "of Cancel and Resolve only",
 	"ErrRetryTx":    "of RegisterTx only",
-	"ErrNotForKind": "an EventReader's own answer to Observe",
+	"ErrNotForKind": "of the reading of events only",
 	"ErrClaimLost":  "of a store; the engine reads back and decides again",
 }
 
