@@ -11,7 +11,6 @@ const lastTrace = 44
 
 // laterTraces need something that this version has not. What is added takes its traces off this list.
 var laterTraces = map[string]string{
-	"T-23": "an event that names a refund's reference and no key is matched by Observe",
 	"T-32": "the feed of transitions",
 	"T-33": "retention",
 }

@@ -274,3 +274,46 @@ func TestT25_EvidenceForAReleasedHold(t *testing.T) {
 		l.Want(l.Get(two.ID), settle.StateSucceeded)
 	})
 }
+
+// An event names the refund by the provider's reference before the reply has brought it: it is parked, matched
+// again once the reference is known, and the refund is counted once.
+func TestT23_RefundEventBeforeItsReply(t *testing.T) {
+	scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
+		p := l.Start(nil).Work()
+		out, err := p.Charge.Execute(l.Ctx, scenario.Order())
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := l.Gate()
+		l.Provider.Script(providertest.HangAfter(g.C)) // done, and the reply is on its way
+		done := make(chan settle.Outcome[scenario.Receipt], 1)
+		go func() {
+			back, _ := refundOf(l, p, out.ID, "returned", 300)
+			done <- back
+		}()
+		l.Elapse(time.Second)
+		reqs := l.Requests(2)
+		objs, err := l.Provider.List(l.Ctx, providertest.Query{Kind: providertest.KindRefund, Account: l.Promise.Account.Account, Reference: reqs[1].Reference})
+		if err != nil || len(objs.Objects) != 1 {
+			t.Fatalf("the provider has %v, %v", objs, err)
+		}
+		ev := settle.Event{Account: l.Promise.Account.String(), ID: "evt_refund", Type: "refund.updated", Ref: objs.Objects[0].ID, Payload: settle.Payload(`{}`)}
+		got, err := p.Engine.Observe(l.Ctx, ev)
+		if err != nil || !got.Parked {
+			t.Fatalf("parked %v, error %v", got.Parked, err)
+		}
+		g.Open()
+		back := <-done
+		l.Elapse(10 * time.Minute)
+		l.Want(l.Get(back.ID), settle.StateSucceeded)
+		if kept, err := p.Engine.Get(l.Ctx, got.Event); err != nil || !kept.State.Settled() {
+			t.Fatalf("the parked event is %s, %v", kept.State, err)
+		}
+		r := l.Get(out.ID)
+		l.Want(r, settle.StateSucceeded)
+		if left := r.Effects()[0].Left(); !left.Equal(settle.Minor(1699, "EUR")) || len(r.Ledger) != 1 {
+			t.Fatalf("left %v, ledger %+v: want one refund of 300", left, r.Ledger)
+		}
+		l.Effects(back.ID, 1)
+	})
+}
