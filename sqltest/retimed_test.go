@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +63,9 @@ func myTime(now time.Time) string {
 	return fmt.Sprintf(`SET timestamp = %d.%06d5`, now.Unix(), now.Nanosecond()/1000)
 }
 
+// full says that the whole suites run on servers, with prepared statements, which takes minutes.
+func full() bool { return os.Getenv("SETTLE_FULL") != "" }
+
 // server keeps empty databases of one test, so that each of many bubbles needs no new one.
 type server struct {
 	dialect sqlstore.Dialect
@@ -104,6 +108,7 @@ func retimedMySQL(t testing.TB) *server {
 		create: func(tb testing.TB) driver.Connector {
 			c := mysqlDatabase(tb)
 			c.MultiStatements = true // for the test's own emptying of tables
+			c.InterpolateParams = !full()
 			connector, err := mysql.NewConnector(c)
 			must(tb, err)
 			db := sql.OpenDB(connector)
@@ -136,8 +141,10 @@ func (s *server) openBoth(tb testing.TB) (*sql.DB, *sqlstore.Store) {
 	})
 	db := openTapped(c, func() tap { return &retimed{set: s.set} })
 	tb.Cleanup(func() { _ = db.Close() })
+	db.SetMaxIdleConns(16)
 	must(tb, run(db, s.clear))
-	st, err := sqlstore.New(db, s.dialect, nil)
+	// A bubble needs few of the statements: the drivers prepare them when they do.
+	st, err := sqlstore.New(db, s.dialect, &sqlstore.Options{Unprepared: !full()})
 	must(tb, err)
 	tb.Cleanup(func() { _ = st.Close() })
 	return db, st

@@ -185,7 +185,7 @@ func (l *Lab) Rest(id string, within time.Duration) settle.Record {
 // Until lets time pass until the operation is as wanted, and returns it.
 func (l *Lab) Until(id string, within time.Duration, wanted func(settle.Record) bool) settle.Record {
 	l.T.Helper()
-	step := max(time.Second, within/2000)
+	step := max(time.Second, within/400) // a read each, which is a round trip on a server
 	for end := time.Now().Add(within); ; {
 		synctest.Wait()
 		r := l.Get(id)
