@@ -60,15 +60,14 @@ func (a appTx) exec(ctx context.Context, text string) error {
 	return err
 }
 
-// rollback ends the transaction, so that half of a change cannot commit.
+// rollback ends the transaction, so that half of a change cannot commit. A connection goes with it:
+// COMMIT on one that is in no transaction is no error everywhere.
 func (a appTx) rollback(ctx context.Context) error {
 	if a.session == nil {
 		return a.tx.Rollback()
 	}
 	err := a.exec(context.WithoutCancel(ctx), `ROLLBACK`)
-	if err != nil {
-		drop(a.session)
-	}
+	drop(a.session)
 	return err
 }
 
