@@ -3,7 +3,6 @@ package sqltest
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"strings"
 	"testing"
 
@@ -80,7 +79,6 @@ func TestT31MySQL(t *testing.T) {
 		must(t, s.Close())
 		connector, err := mysql.NewConnector(c)
 		must(t, err)
-		var d driver.Connector = connector
-		refused(t, openTapped(d, func() tap { return careless{setting} }), sqlstore.MySQL(), setting+" is 2")
+		refused(t, openTapped(connector, func() tap { return careless{setting} }), sqlstore.MySQL(), setting+" is 2")
 	}
 }
