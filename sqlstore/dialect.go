@@ -75,12 +75,19 @@ type Dialect struct {
 	// fit reports whether every new connection of db is.
 	fit func(ctx context.Context, db *sql.DB) bool
 	// durable reports whether the connection of a running transaction is fit; nil as above.
-	durable func(ctx context.Context, tx *sql.Tx) error
+	durable func(ctx context.Context, in inside) error
 	// within refuses a transaction of the application that the database has ended by itself; nil
 	// where its own statements say so.
-	within func(ctx context.Context, tx *sql.Tx) error
+	within func(ctx context.Context, in inside) error
 	// migrate runs apply for each migration that is missing, under a lock that one process can have.
 	migrate func(ctx context.Context, conn *sql.Conn, d *Dialect, wait time.Duration) error
+}
+
+// inside is a transaction of the application as it holds it: *sql.Tx, or a *sql.Conn that was
+// told BEGIN.
+type inside interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // answer is how a writing statement says that it had an effect, and when.

@@ -152,12 +152,12 @@ func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 // myWithin finds out whether tx is still a transaction: a deadlock makes the server roll all
 // of it back, database/sql does not notice, and every later statement would commit by
 // itself (IC-26). A savepoint outlives its statement inside a transaction and only there.
-func myWithin(ctx context.Context, tx *sql.Tx) error {
+func myWithin(ctx context.Context, tx inside) error {
 	if _, err := tx.ExecContext(ctx, `SAVEPOINT settle`); err != nil {
 		return failed("savepoint", err)
 	}
 	if _, err := tx.ExecContext(ctx, `ROLLBACK TO SAVEPOINT settle`); err != nil {
-		return errors.Join(fmt.Errorf("%w: the server has rolled it back", settle.ErrRetryTx), failed("savepoint", err))
+		return errors.Join(fmt.Errorf("%w: there is none: the server has rolled it back, or it was never begun", settle.ErrRetryTx), failed("savepoint", err))
 	}
 	return nil
 }

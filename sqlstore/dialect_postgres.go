@@ -15,7 +15,7 @@ const (
 
 	// Settings of the statement's own transaction, so that they need no session and hold on
 	// every connection: how long to wait for a lock, and a commit that survives loss of power
-	// (I1). In a transaction of the application {wait} is NULL and leaves its setting alone.
+	// (I1). In a transaction of the application release puts its lock timeout back.
 	pgSettings = `SELECT set_config('lock_timeout', coalesce({wait}::text, current_setting('lock_timeout')), true),
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
 
@@ -134,9 +134,9 @@ func PostgreSQL() Dialect {
 			WHERE o.id = {id} AND {after}::bigint < 2 AND o.write_id_2 IS NOT NULL
 			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry FROM settle_history h WHERE h.operation = {id} AND h.seq > {after}::bigint
 			ORDER BY 1 LIMIT {limit}`,
-		savepoint:  `SAVEPOINT settle`,
+		savepoint:  `SELECT set_config('settle.lock_timeout', current_setting('lock_timeout'), true); SAVEPOINT settle`,
 		rollbackTo: `ROLLBACK TO SAVEPOINT settle`,
-		release:    `RELEASE SAVEPOINT settle`,
+		release:    `RELEASE SAVEPOINT settle; SELECT set_config('lock_timeout', current_setting('settle.lock_timeout'), true)`,
 
 		hasSchema: `SELECT count(*) FROM pg_catalog.pg_class WHERE relname = 'settle_schema' AND relkind IN ('r', 'p') AND pg_table_is_visible(oid)`,
 		version:   `SELECT version FROM settle_schema`,

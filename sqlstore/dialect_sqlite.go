@@ -264,7 +264,7 @@ func sqliteFit(ctx context.Context, db *sql.DB) bool {
 	return false
 }
 
-func sqliteDurable(ctx context.Context, tx *sql.Tx) error {
+func sqliteDurable(ctx context.Context, tx inside) error {
 	var level int
 	if err := tx.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&level); err != nil {
 		return err
@@ -328,12 +328,12 @@ func sqliteMigrate(ctx context.Context, conn *sql.Conn, d *Dialect, wait time.Du
 // statement is interrupted or says OR ROLLBACK, database/sql does not notice, and a
 // savepoint would then open, and releasing it commit, a transaction of its own. BEGIN fails inside a
 // transaction and only there.
-func sqliteWithin(ctx context.Context, tx *sql.Tx) error {
+func sqliteWithin(ctx context.Context, tx inside) error {
 	if _, err := tx.ExecContext(ctx, `BEGIN`); err != nil {
 		return nil //nolint:nilerr // as it should be
 	}
 	if _, err := tx.ExecContext(ctx, `ROLLBACK`); err != nil {
 		return failed("commit", err)
 	}
-	return fmt.Errorf("%w: SQLite has rolled it back", settle.ErrRetryTx)
+	return fmt.Errorf("%w: there is none: SQLite has rolled it back, or it was never begun", settle.ErrRetryTx)
 }

@@ -241,14 +241,17 @@ func (s *Store) class(err error) class {
 	return s.d.classify(err, s.opts.ErrorCode)
 }
 
-// runner runs statements, in tx or, if that is nil, each on its own.
+// runner runs statements: in tx, or on a session that is in a transaction, or each on its own.
 type runner struct {
-	s  *Store
-	tx *sql.Tx
+	s       *Store
+	tx      *sql.Tx
+	session *sql.Conn
 }
 
 func (r runner) query(ctx context.Context, q *query, args []any) (*sql.Rows, error) {
 	switch {
+	case r.session != nil:
+		return r.session.QueryContext(ctx, q.text, args...)
 	case q.st == nil && r.tx == nil:
 		return r.s.db.QueryContext(ctx, q.text, args...)
 	case q.st == nil:
@@ -262,6 +265,8 @@ func (r runner) query(ctx context.Context, q *query, args []any) (*sql.Rows, err
 
 func (r runner) exec(ctx context.Context, q *query, args ...any) (sql.Result, error) {
 	switch {
+	case r.session != nil:
+		return r.session.ExecContext(ctx, q.text, args...)
 	case q.st == nil && r.tx == nil:
 		return r.s.db.ExecContext(ctx, q.text, args...)
 	case q.st == nil:

@@ -30,14 +30,20 @@ func TestSQLiteCrashLoop(t *testing.T) {
 		sim.CrashLoop(t, open)
 		return
 	}
+	seed := crashSeed(t)
+	t.Logf("seed %d", seed)
+	sim.CrashSample(t, open, seed, crashSample)
+}
+
+func crashSeed(t *testing.T) uint64 {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("SETTLE_CRASH_SEED"); s != "" {
 		var err error
 		seed, err = strconv.ParseUint(s, 10, 64)
 		must(t, err)
 	}
-	t.Logf("seed %d", seed)
-	sim.CrashSample(t, open, seed, crashSample)
+	return seed
 }
 
 // crashTemplate is a file with the schema in it: making that takes longer than a run.

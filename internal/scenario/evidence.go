@@ -248,7 +248,7 @@ func t39(t *testing.T, open Open) {
 func t40(t *testing.T, open Open) {
 	Play(t, open, &providertest.Options{}, func(t *testing.T, l *Lab) {
 		l.Provider.Script(providertest.ApplyAfter(5 * time.Hour).And(providertest.Decline("stolen_card")))
-		p := l.Start(nil).Work()
+		p := l.Start(&Setup{Options: settle.Options{PollInterval: 30 * time.Second}}).Work()
 		out, err := p.Charge.Execute(l.Ctx, Order())
 		l.wantErr(err, settle.ErrUnknown)
 		l.Want(l.Rest(out.ID, time.Hour), settle.StateReview)

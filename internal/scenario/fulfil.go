@@ -38,7 +38,8 @@ func (l *Lab) shipping(op string, n int, x Fault) *shipping {
 		}
 		return s.end()
 	}
-	s.p = l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{OnSuccess: hook}})
+	o := settle.Options{PollInterval: 30 * time.Second} // for a day of which little is seen
+	s.p = l.Start(&Setup{Options: o, Charge: &settle.ExecutorOptions[Payment, Receipt]{OnSuccess: hook}})
 	// Parcels are made on an engine of their own whose worker does not run, so that they
 	// only ever are stored or not.
 	e, err := settle.Open(s.p.f.store(l), nil)

@@ -130,6 +130,15 @@ func (l *Lab) At(d time.Duration) {
 	l.T.Fatalf("it is %v already, not yet %v", time.Since(l.Began), d)
 }
 
+// poll is how often a worker looks in a trace that plays many variants of a long time: less often
+// where each look is a round trip.
+func (l *Lab) poll() time.Duration {
+	if s, ok := l.Store.(settle.Local); ok && s.LocalReads() {
+		return settle.DefaultPollInterval
+	}
+	return 10 * time.Second
+}
+
 // Get reads an operation as it is now.
 func (l *Lab) Get(id string) settle.Record {
 	l.T.Helper()
@@ -185,7 +194,10 @@ func (l *Lab) Rest(id string, within time.Duration) settle.Record {
 // Until lets time pass until the operation is as wanted, and returns it.
 func (l *Lab) Until(id string, within time.Duration, wanted func(settle.Record) bool) settle.Record {
 	l.T.Helper()
-	step := max(time.Second, within/2000)
+	step := time.Second
+	if within > 30*time.Minute {
+		step = within / 400 // a read each, which is a round trip on a server
+	}
 	for end := time.Now().Add(within); ; {
 		synctest.Wait()
 		r := l.Get(id)

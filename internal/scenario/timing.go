@@ -108,7 +108,7 @@ func t14(t *testing.T, open Open) {
 	t.Run("a bank refund takes three days", func(t *testing.T) {
 		Play(t, open, nil, func(t *testing.T, l *Lab) {
 			promise := l.contract(func(c *settle.Contract) { c.ProcessingLimit = 5 * 24 * time.Hour })
-			p := l.Start(&Setup{Promise: promise, Options: settle.Options{PollInterval: time.Minute}}).Work()
+			p := l.Start(&Setup{Promise: promise, Options: settle.Options{PollInterval: 30 * time.Minute}}).Work()
 			out, err := p.Charge.Execute(l.Ctx, Order())
 			l.noErr(err)
 			l.Provider.Script(providertest.Processing())
@@ -160,7 +160,7 @@ func t15(t *testing.T, open Open) {
 			Play(t, open, po, func(t *testing.T, l *Lab) {
 				rec := l.crash(Setup{}, Order(), providertest.DropReply())
 				moved := l.contract(func(c *settle.Contract) { change(&c.Account) })
-				q := l.Start(&Setup{Promise: moved, Options: settle.Options{Concurrency: 1}}).Work()
+				q := l.Start(&Setup{Promise: moved, Options: settle.Options{Concurrency: 1, PollInterval: 10 * time.Second}}).Work()
 				l.At(5 * time.Minute)
 				if _, err := q.Charge.Execute(l.Ctx, Order()); err == nil {
 					t.Fatal("another account reports success")
@@ -185,7 +185,7 @@ func t15(t *testing.T, open Open) {
 				}
 				q.Stop()
 				// A process of the old account still finds the effect out of review.
-				l.Start(nil).Work()
+				l.Start(&Setup{Options: settle.Options{PollInterval: 10 * time.Second}}).Work()
 				l.Until(rec.ID, 3*time.Hour, func(r settle.Record) bool { return r.State == settle.StateSucceeded })
 			})
 		})

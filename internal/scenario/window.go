@@ -59,7 +59,7 @@ func t36(t *testing.T, open Open) {
 					}
 					l.At(at)
 					l.Start(&Setup{
-						Promise: promise, Options: settle.Options{StoreTimeout: time.Minute},
+						Promise: promise, Options: settle.Options{StoreTimeout: time.Minute, PollInterval: l.poll()},
 						Plan: Always(OpCommit, Fault{DelayReply: delay}),
 					}).Work()
 					l.Rest(rec.ID, 2*time.Hour)
