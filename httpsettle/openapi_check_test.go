@@ -27,10 +27,10 @@ func TestOpenAPIHasEveryType(t *testing.T) {
 	s := parseSpec(t, raw)
 	for _, info := range httpsettle.Types() {
 		typ := httpsettle.DefaultTypeBase + info.Slug
-		switch {
-		case info.Status == http.StatusMethodNotAllowed: // of no operation of the document
+		switch info.Status {
+		case http.StatusMethodNotAllowed: // of no operation of the document
 			continue
-		case info.Status == http.StatusAccepted:
+		case http.StatusAccepted:
 			types, _ := s.at("components", "schemas", "Status", "properties", "type", "enum").([]any)
 			if !slices.Contains(types, any(typ)) {
 				t.Errorf("the status resource cannot be %s", info.Slug)
