@@ -23,13 +23,13 @@ import (
 	"github.com/settle-go/settle/sqlstore"
 )
 
-// load is how long each phase of TestHTTPLoad runs; `make load` sets it. Without it a phase ends after a few operations of
+// httpLoad is how long each phase of TestHTTPLoad runs; `make load` sets it. Without it a phase ends after a few operations of
 // each client, which checks the same and measures nothing.
-var load = flag.Duration("load", 0, "time of each phase of TestHTTPLoad")
+var httpLoad = flag.Duration("httpload", 0, "time of each phase of TestHTTPLoad")
 
-// loadClients is how many clients there are; without -load a few.
+// loadClients is how many clients there are; without -httpload a few.
 func loadClients() int {
-	if *load > 0 {
+	if *httpLoad > 0 {
 		return 64
 	}
 	return 8
@@ -91,7 +91,7 @@ func (p *tally) adapter() settle.Adapter[loadRequest, loadResult] {
 }
 
 // Many clients that send each request twice, go away in the middle and come back: one effect each, no 5xx but the database's,
-// and memory that does not grow with the number of requests. With -load it prints what that costs, beside the same
+// and memory that does not grow with the number of requests. With -httpload it prints what that costs, beside the same
 // endpoint without settle.
 func TestHTTPLoad(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) settle.Store{
@@ -148,7 +148,7 @@ func TestHTTPLoad(t *testing.T) {
 			s.phase("with settle, duplicates and disconnects", s.rough)
 			before := heap()
 			done := s.orders.Load()
-			if *load > 0 {
+			if *httpLoad > 0 {
 				s.phase("the same again", s.rough)
 			}
 			// What grows is this test's own: the tally and the latencies, some hundred bytes an operation.
@@ -207,7 +207,7 @@ func (s *swarm) phase(name string, operation func(r *rand.Rand, order string)) {
 	for c := range loadClients() {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(c))) //nolint:gosec // a test's
-			for i := 0; i < 2 && *load == 0 || time.Since(start) < *load; i++ {
+			for i := 0; i < 2 && *httpLoad == 0 || time.Since(start) < *httpLoad; i++ {
 				operation(r, fmt.Sprintf("order-%d", s.orders.Add(1)))
 			}
 		})
