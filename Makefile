@@ -77,6 +77,19 @@ sim: ## Play seeded simulations (SEEDS=n, SEED=first, or SIMTIME=60s)
 linear: ## Check many more concurrent histories of every store
 	$(GO) -C sqltest test -run Linearizable -linear.rounds=50 -timeout=15m .
 
+.PHONY: model
+model: ## Explore the protocol's model in its large settings (minutes to an hour)
+	SETTLE_MODEL=large $(GO) test -run TestModel_Explore -v -timeout 60m .
+
+OPS ?= 5000
+.PHONY: chaos
+chaos: ## Kill workers, databases and the provider under load (OPS=operations)
+	$(GO) -C sqltest test $(RACE) -vet=off -count=1 -v -timeout=2h -run 'TestI10_Chaos|TestOracleBites|TestI15' ./chaos -chaos.ops=$(OPS)
+
+.PHONY: load
+load: ## Load an HTTP endpoint on SQLite and PostgreSQL (LOADTIME=10s)
+	$(GO) -C sqltest test -count=1 -timeout=15m -v -run TestHTTPLoad . -httpload=$(or $(LOADTIME),10s)
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp, BENCHTIME=1s)
 	@set -e; for m in $(MODULES); do \
