@@ -39,6 +39,7 @@ const (
 //	user:password@tcp(host:3306)/app?innodb_lock_wait_timeout=5
 //
 // because the default of 50 is how long a caller would wait for a transaction of its own.
+// New refuses tables with triggers: the server then does not tell what a statement did.
 func MySQL() Dialect {
 	return Dialect{
 		name: "mysql",

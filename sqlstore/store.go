@@ -35,7 +35,7 @@ type Options struct {
 	AcceptUnsafe bool
 	// Unprepared lets the store send the text of each statement instead of preparing it once.
 	// For proxies that hand out another session for every transaction (IC-37), together with the
-	// driver's own setting, e.g. default_query_exec_mode=exec of pgx.
+	// driver's own setting: default_query_exec_mode=exec of pgx, binary_parameters=yes of lib/pq.
 	Unprepared bool
 	// ErrorCode finds the database's own (for SQLite: extended) result code in an
 	// error of a driver whose errors have no method Code() int. See SQLite.
