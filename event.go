@@ -44,7 +44,7 @@ const EventKind = "settle.event"
 // ReasonOrphan is why an event is in review: no operation of any process has its names.
 const ReasonOrphan = "orphan_event"
 
-// AlarmEventChanged: the provider sent an event id again with other content. The first is kept.
+// AlarmEventChanged says that the provider sent an event id again with other content. The first is kept.
 const AlarmEventChanged = "event_changed"
 
 // Observed says what became of an event. An event is in the store in each case.

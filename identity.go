@@ -99,7 +99,7 @@ func checkKind(kind string) error {
 }
 
 // checkSize refuses a payload over its limit, see [MaxRequest].
-func checkSize(field string, size, limit int) error { //nolint:unparam // the two limits are equal today
+func checkSize(field string, size, limit int) error {
 	if size > limit {
 		return &nameError{field, "must not be longer than " + strconv.Itoa(limit) + " bytes"}
 	}

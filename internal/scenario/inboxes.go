@@ -231,7 +231,7 @@ func eventOrphan(t *testing.T, open Open) {
 		if err != nil || !got.Parked {
 			t.Fatalf("parked %v, error %v", got.Parked, err)
 		}
-		for r := range p.Engine.List(l.Ctx, settle.Query{}) {
+		for _, r := range l.Matching(settle.Query{}) {
 			t.Errorf("%s of kind %s is listed among operations", r.ID, r.Kind)
 		}
 		l.Elapse(50 * time.Minute)
@@ -247,10 +247,7 @@ func eventOrphan(t *testing.T, open Open) {
 		if r.Review.Reason != settle.ReasonOrphan || r.Review.Deadline.IsZero() || r.Due.IsZero() {
 			t.Errorf("review %+v, due %v (I10)", r.Review, r.Due)
 		}
-		listed := 0
-		for range p.Engine.List(l.Ctx, settle.Query{Kind: settle.EventKind, States: []settle.State{settle.StateReview}}) {
-			listed++
-		}
+		listed := len(l.Matching(settle.Query{Kind: settle.EventKind, States: []settle.State{settle.StateReview}}))
 		if listed != 1 || !slices.Contains(p.Alarms(), settle.AlarmReview) {
 			t.Errorf("%d listed, alarms %v", listed, p.Alarms())
 		}
@@ -375,7 +372,7 @@ func eventInvalid(t *testing.T, open Open) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		for range p.Engine.List(l.Ctx, settle.Query{Kind: settle.EventKind}) {
+		if len(l.All(settle.EventKind)) != 0 {
 			t.Error("something was stored")
 		}
 		if _, err := settle.New(p.Engine, "settle.mine", providertest.ChargeAdapter(p.API, l.Promise), nil); !errors.Is(err, settle.ErrInvalid) {

@@ -162,8 +162,14 @@ func (l *Lab) Only() settle.Record {
 // All lists the operations of a kind.
 func (l *Lab) All(kind string) []settle.Record {
 	l.T.Helper()
+	return l.Matching(settle.Query{Kind: kind})
+}
+
+// Matching lists the records that a query selects.
+func (l *Lab) Matching(q settle.Query) []settle.Record {
+	l.T.Helper()
 	var out []settle.Record
-	for r, err := range l.reader.List(context.Background(), settle.Query{Kind: kind}) {
+	for r, err := range l.reader.List(context.Background(), q) {
 		if err != nil {
 			l.T.Fatal(err)
 		}
