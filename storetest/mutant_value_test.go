@@ -172,7 +172,7 @@ func shares(out func(b *bent, keep func(rs ...settle.Record))) func(*bent) {
 // sharingMutants give away memory that they go on using.
 func sharingMutants() []mutant {
 	return []mutant{
-		{name: "Get gives out the stored record", cases: []string{"S3/get", "S3/each_other"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
+		{name: "Get gives out the stored record", shared: true, cases: []string{"S3/get", "S3/each_other"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
 			b.get = func(ctx context.Context, by settle.Index) (settle.Record, error) {
 				r, err := b.Store.Get(ctx, by)
 				known := false
@@ -186,7 +186,7 @@ func sharingMutants() []mutant {
 				return r, err
 			}
 		})},
-		{name: "Commit keeps the record that it was given", cases: []string{"S3/commit"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
+		{name: "Commit keeps the record that it was given", shared: true, cases: []string{"S3/commit"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
 			b.commit = func(ctx context.Context, c settle.Change) ([]settle.Record, error) {
 				rs, err := b.Store.Commit(ctx, c)
 				for i := range rs {
@@ -197,13 +197,13 @@ func sharingMutants() []mutant {
 				return rs, err
 			}
 		})},
-		{name: "Commit gives out the stored record", cases: []string{"S3/commit"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
+		{name: "Commit gives out the stored record", shared: true, cases: []string{"S3/commit"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
 			answers(func(_ *bent, _ settle.Change, rs []settle.Record, err error) ([]settle.Record, error) {
 				keep(rs...)
 				return rs, err
 			})(b)
 		})},
-		{name: "a conflict gives out the stored record", cases: []string{"S3/conflict"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
+		{name: "a conflict gives out the stored record", shared: true, cases: []string{"S3/conflict"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
 			answers(func(_ *bent, _ settle.Change, rs []settle.Record, err error) ([]settle.Record, error) {
 				var x *settle.ConflictError
 				if errors.As(err, &x) {
@@ -212,17 +212,17 @@ func sharingMutants() []mutant {
 				return rs, err
 			})(b)
 		})},
-		{name: "Claim gives out the stored record", cases: []string{"S3/claim"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
+		{name: "Claim gives out the stored record", shared: true, cases: []string{"S3/claim"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
 			handed(func(_ *bent, _ settle.Claim, rs []settle.Record) []settle.Record { keep(rs...); return rs })(b)
 		})},
-		{name: "List gives out the stored records", cases: []string{"S3/list"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
+		{name: "List gives out the stored records", shared: true, cases: []string{"S3/list"}, bend: shares(func(b *bent, keep func(...settle.Record)) {
 			b.list = func(ctx context.Context, q settle.Query) ([]settle.Record, error) {
 				rs, err := b.Store.List(ctx, q)
 				keep(rs...)
 				return rs, err
 			}
 		})},
-		{name: "History gives out the stored entries", cases: []string{"S3/history"}, bend: func(b *bent) {
+		{name: "History gives out the stored entries", shared: true, cases: []string{"S3/history"}, bend: func(b *bent) {
 			kept := map[string][]settle.Entry{}
 			entries(func(b *bent, id string, all []settle.Entry) (out []settle.Entry) {
 				b.remember(func() {

@@ -70,7 +70,7 @@ func t27(t *testing.T, open Open) {
 		}()
 		l.Elapse(time.Second)
 		g.Open()
-		l.noErr(<-done)
+		l.wantErr(<-done, settle.ErrProcessing)
 		if refs := l.Get(id).References; len(refs) == 0 || refs[0].Ref == "" {
 			// The provider names its first object so.
 			t.Fatalf("the reply brought no reference: %+v", refs)
