@@ -18,8 +18,6 @@ var laterTraces = map[string]string{
 // laterParts is what is missing of traces that have a test.
 var laterParts = map[string]string{
 	"T-20": "the chargeback beside a queued refund: foreign records in the ledger",
-	"T-30": "40001, 40P01 and snapshot-busy as one retryable error, against servers of PostgreSQL and MySQL",
-	"T-31": "synchronous_commit and innodb_flush_log_at_trx_commit, which the dialects check, against servers",
 }
 
 // Each trace runs as a test with its id: in the name of a test function (TestT07_…), or at the start of a
