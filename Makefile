@@ -97,6 +97,10 @@ bench: ## Run the benchmarks (BENCH=regexp, BENCHTIME=1s)
 		$(GO) -C $$m test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...; \
 	done
 
+.PHONY: peers
+peers: ## Pay on PostgreSQL by settle, by hand, by DBOS and by River, in turn (PEERS=flags)
+	$(GO) -C sqltest run ./peers $(PEERS)
+
 # `go test -list` prints the names found in a package, then a line "ok <package>".
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for a short time (FUZZ=regexp, FUZZTIME=10s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"hash/maphash"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
@@ -23,6 +24,8 @@ type Engine struct {
 	local bool // reads of the store cost no round trip
 	opts  Options
 	obs   Observer
+
+	known intents
 
 	mu       sync.Mutex
 	kinds    map[string]kind
@@ -140,7 +143,7 @@ func Open(store Store, opts *Options) (*Engine, error) {
 	}
 	e := &Engine{
 		store: store, opts: o, obs: o.Observer,
-		kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
+		known: intents{seed: maphash.MakeSeed()}, kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
 	}
 	if l, ok := store.(Local); ok {
 		e.local = l.LocalReads()

@@ -26,11 +26,11 @@ func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (Rec
 	return r, false, err
 }
 
-// glance answers a replay with one read, where a read costs no round trip: ok if the
-// operation is settled, or the call is refused because of what is stored. Everything
-// else goes the long way, which finds out again.
+// glance answers a replay with one read, where a read costs no round trip or the intent was
+// seen before: ok if the operation is settled, or the call is refused because of what is
+// stored. Everything else goes the long way, which finds out again.
 func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r Record, ok bool, err error) {
-	if !e.local || d.record.Replaces != "" {
+	if d.record.Replaces != "" || !e.local && !e.known.was(&d.record) {
 		return r, false, nil
 	}
 	e.mu.Lock()

@@ -165,6 +165,9 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 		}
 		return Outcome[Res]{Record: land.record, Replayed: land.replayed, Next: own.Next()}, own
 	}
+	if !x.e.local && land.record.State.Settled() {
+		x.e.known.note(&land.record)
+	}
 	return x.verdict(do, land.record, land.replayed)
 }
 

@@ -61,7 +61,7 @@ func (s *Store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, e
 	}
 	if s.single(a) {
 		out, done, err := s.direct(ctx, a)
-		if done {
+		if done || err != nil {
 			return out, err
 		}
 	}
@@ -138,7 +138,7 @@ func (s *Store) direct(ctx context.Context, a *attempt) (out []settle.Record, do
 		r, err := s.written(v, st, created)
 		return []settle.Record{r}, true, err
 	case err == nil:
-		return nil, false, nil
+		return nil, false, s.rival(ctx, v)
 	}
 	switch s.class(err) {
 	case busy:
@@ -146,7 +146,9 @@ func (s *Store) direct(ctx context.Context, a *attempt) (out []settle.Record, do
 			return nil, true, locked("commit", s.opts.LockWait, err)
 		}
 		return nil, false, nil
-	case stale, duplicate:
+	case duplicate:
+		return nil, false, s.rival(ctx, v)
+	case stale:
 		return nil, false, nil // nothing was done
 	case other:
 	}

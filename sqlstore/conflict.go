@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 
@@ -70,6 +71,28 @@ func gaveUp(c *settle.Change, n int, owner string, name settle.Index) bool {
 		}
 	}
 	return false
+}
+
+// rival answers a creation that did nothing, as all but the first of one operation do, with one
+// read: a conflict with the record that has the same intent and key. Nil if that is not the
+// reason, or the change may have been applied before (S26): a transaction finds out.
+func (s *Store) rival(ctx context.Context, v *values) error {
+	if v.was > 0 || len(s.q.rival.params) == 0 {
+		return nil
+	}
+	name := settle.ByIntent(v.record.Scope, v.record.Kind, v.record.Subject, v.record.Purpose)
+	if v.record.Key != "" {
+		name = settle.ByKey(v.record.Scope, v.record.Kind, v.record.Key)
+	}
+	var r settle.Record
+	found, err := runner{s: s}.one(ctx, &s.q.rival, v.list(s.q.rival.params), func(rows *sql.Rows) (err error) {
+		r, err = s.scan(rows)
+		return err
+	})
+	if err != nil || !found {
+		return nil //nolint:nilerr // the long way says what is wrong
+	}
+	return &settle.ConflictError{Index: name, Existing: r}
 }
 
 // answered carries the answer to a change that needs no transaction.

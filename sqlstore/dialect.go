@@ -35,6 +35,7 @@ type Dialect struct {
 	addEntry string
 
 	getBy    map[string]string // by index name: a record
+	rival    string            // the record with the intent and key of one that cannot be created, unless its id exists; "" if taken does that
 	taken    string            // whether an id, key, intent or hold has an owner; "" if asking does not pay
 	writeID1 string            // the write id of one operation's creation
 	writeID2 string            // the same of version 2

@@ -73,6 +73,9 @@ func MySQL() Dialect {
 			"ref": `SELECT ` + myRecord + ` FROM settle_reference r JOIN settle_operation o ON o.id = r.operation
 				WHERE r.account = {name0} AND r.kind = {name1} AND r.ref = {name2}`,
 		},
+		rival: `SELECT ` + myRecord + ` FROM settle_operation o
+			WHERE scope = {scope} AND kind = {kind} AND subject = {subject} AND purpose = {purpose} AND retired = '' AND op_key <=> NULLIF({key}, '')
+			AND NOT EXISTS (SELECT 1 FROM settle_operation x WHERE x.id = {id})`,
 		writeID1: `SELECT write_id FROM settle_operation WHERE id = {id}`,
 		writeID2: `SELECT write_id_2 FROM settle_operation WHERE id = {id} AND write_id_2 IS NOT NULL`,
 		writeID:  `SELECT write_id FROM settle_history WHERE operation = {id} AND seq = {after}`,
