@@ -15,6 +15,8 @@ import (
 //
 // Implementations must be safe for concurrent use and must not retry under
 // another key; a hidden resend of the same bytes under the same key is one attempt.
+//
+// One that wraps another may have a method Unwrap that returns it: New checks an [Adapter] inside.
 type ProviderAdapter[Req, Res any] interface {
 	// Contract states what the provider promises. It is read when the executor is
 	// made; a change needs a new process.

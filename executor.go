@@ -71,7 +71,15 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 	if opts != nil {
 		x.opts = *opts
 	}
-	if i, ok := a.(interface{ incomplete() string }); ok {
+	inner := a
+	for {
+		w, ok := inner.(interface{ Unwrap() ProviderAdapter[Req, Res] })
+		if !ok {
+			break
+		}
+		inner = w.Unwrap()
+	}
+	if i, ok := inner.(interface{ incomplete() string }); ok {
 		switch field := i.incomplete(); field {
 		case "":
 		case "LookupFunc":

@@ -1,0 +1,185 @@
+package otelsettle
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/settle-go/settle"
+)
+
+// scope is the name of the instrumentation.
+const scope = "github.com/settle-go/settle/otelsettle"
+
+// The attributes. Their values are words of settle, but for settle.kind.
+const (
+	keyKind        = attribute.Key("settle.kind")
+	keyFrom        = attribute.Key("settle.state.from")
+	keyState       = attribute.Key("settle.state")
+	keyFact        = attribute.Key("settle.fact")
+	keySource      = attribute.Key("settle.source")
+	keyDisposition = attribute.Key("settle.disposition")
+	keyAlarm       = attribute.Key("settle.alarm")
+	keyOperation   = attribute.Key("settle.operation.id") // of spans only
+	keyAttempt     = attribute.Key("settle.attempt")      // of spans only
+	keyCall        = attribute.Key("settle.call")         // submit or lookup
+	keyError       = attribute.Key("error.type")
+)
+
+// maxKinds bounds the values of settle.kind; later ones are "_OTHER". An engine has as many kinds as executors, but
+// a worker is told of overdue rows of kinds that others made.
+const maxKinds = 100
+
+// Options say where to report. The zero value and nil mean the global providers.
+type Options struct {
+	Tracers trace.TracerProvider
+	Meters  metric.MeterProvider
+	// Next is told every notice too, for example a settle.LogObserver.
+	Next settle.Observer
+}
+
+func (o *Options) withDefaults() Options {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	if out.Tracers == nil {
+		out.Tracers = otel.GetTracerProvider()
+	}
+	if out.Meters == nil {
+		out.Meters = otel.GetMeterProvider()
+	}
+	return out
+}
+
+// Observer is a settle.Observer. Make one with New.
+type Observer struct {
+	next   settle.Observer
+	tracer trace.Tracer
+
+	transitions, observations, alarms, noAnswers, lost, storeErrors, hookErrors metric.Int64Counter
+	duration, overdue                                                           metric.Float64Histogram
+
+	mu    sync.Mutex
+	kinds map[string]struct{}
+}
+
+var _ settle.Observer = (*Observer)(nil)
+
+// seconds are the bounds of the histograms: a request takes a moment, a bank refund days.
+var seconds = []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600}
+
+// New makes an Observer. An error is the meter provider's: an instrument of one of the names exists in another form.
+func New(opts *Options) (*Observer, error) {
+	o := opts.withDefaults()
+	x := &Observer{next: o.Next, tracer: o.Tracers.Tracer(scope), kinds: map[string]struct{}{}}
+	m := o.Meters.Meter(scope)
+	var errs []error
+	count := func(to *metric.Int64Counter, name, unit, about string) {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
+		*to = c
+		errs = append(errs, err)
+	}
+	measure := func(to *metric.Float64Histogram, name, about string) {
+		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(about), metric.WithExplicitBucketBoundaries(seconds...))
+		*to = h
+		errs = append(errs, err)
+	}
+	count(&x.transitions, "settle.transitions", "{transition}", "Changes of state, by where they led.")
+	count(&x.observations, "settle.observations", "{observation}", "What providers said, by fact and source.")
+	count(&x.alarms, "settle.alarms", "{alarm}", "Anomalies, and operations that need a person.")
+	count(&x.noAnswers, "settle.no_answers", "{call}", "Calls of a provider that ended without an answer.")
+	count(&x.lost, "settle.claims.lost", "{claim}", "Claims that their holder found lost.")
+	count(&x.storeErrors, "settle.store.errors", "{error}", "Failed calls of the store.")
+	count(&x.hookErrors, "settle.hook.errors", "{error}", "Failed consequences.")
+	measure(&x.duration, "settle.operation.duration", "From an operation's creation until it was settled or went to review.")
+	measure(&x.overdue, "settle.overdue", "For how long operations have been due that nobody claims, at each look.")
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// Notice implements settle.Observer.
+func (o *Observer) Notice(ctx context.Context, n settle.Notice) {
+	if o.next != nil {
+		o.next.Notice(ctx, n)
+	}
+	kind := keyKind.String(o.kind(n.Kind))
+	switch n.Event {
+	case settle.EventTransition:
+		to := keyState.String(string(n.To))
+		o.transitions.Add(ctx, 1, metric.WithAttributes(kind, keyFrom.String(string(n.From)), to))
+		if n.To.Settled() || n.To == settle.StateReview {
+			o.duration.Record(ctx, n.Age.Seconds(), metric.WithAttributes(kind, to))
+		}
+		o.observed(ctx, kind, n)
+		o.mark(ctx, "settle "+string(n.To), n)
+	case settle.EventEvidence:
+		o.observed(ctx, kind, n)
+	case settle.EventSchedule:
+	case settle.EventAlarm:
+		for _, a := range n.Alarms {
+			o.alarms.Add(ctx, 1, metric.WithAttributes(kind, keyAlarm.String(a)))
+		}
+		o.mark(ctx, "settle alarm", n)
+	case settle.EventNoAnswer:
+		o.noAnswers.Add(ctx, 1, metric.WithAttributes(kind))
+	case settle.EventClaimLost:
+		o.lost.Add(ctx, 1, metric.WithAttributes(kind))
+	case settle.EventStoreError:
+		o.storeErrors.Add(ctx, 1, metric.WithAttributes(kind, keyError.String(n.Code))) // settle's own word
+	case settle.EventHookError:
+		o.hookErrors.Add(ctx, 1, metric.WithAttributes(kind))
+	case settle.EventOverdue:
+		o.overdue.Record(ctx, n.Age.Seconds(), metric.WithAttributes(kind))
+	}
+}
+
+func (o *Observer) observed(ctx context.Context, kind attribute.KeyValue, n settle.Notice) {
+	if n.Fact != "" {
+		o.observations.Add(ctx, 1, metric.WithAttributes(kind, keyFact.String(string(n.Fact)),
+			keySource.String(string(n.Source)), keyDisposition.String(string(n.Disposition))))
+	}
+}
+
+// mark leaves a span without length in the operation's trace.
+func (o *Observer) mark(ctx context.Context, name string, n settle.Notice) {
+	ctx, opts := inTrace(ctx, n.Operation)
+	attrs := []attribute.KeyValue{
+		keyOperation.String(n.Operation), keyKind.String(n.Kind), keyFrom.String(string(n.From)), keyState.String(string(n.To)),
+	}
+	if n.Fact != "" {
+		attrs = append(attrs, keyFact.String(string(n.Fact)), keySource.String(string(n.Source)))
+	}
+	if n.Attempt > 0 {
+		attrs = append(attrs, keyAttempt.Int(n.Attempt))
+	}
+	if len(n.Alarms) > 0 {
+		attrs = append(attrs, keyAlarm.StringSlice(n.Alarms))
+	}
+	_, span := o.tracer.Start(ctx, name, append(opts, trace.WithAttributes(attrs...))...)
+	if n.Event == settle.EventAlarm {
+		span.SetStatus(codes.Error, "alarm")
+	}
+	span.End()
+}
+
+// kind bounds the values of an attribute.
+func (o *Observer) kind(name string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.kinds[name]; !ok {
+		if len(o.kinds) >= maxKinds {
+			return "_OTHER"
+		}
+		o.kinds[name] = struct{}{}
+	}
+	return name
+}
