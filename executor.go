@@ -73,7 +73,9 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 	}
 	inner := a
 	for {
-		w, ok := inner.(interface{ Unwrap() ProviderAdapter[Req, Res] })
+		w, ok := inner.(interface {
+			Unwrap() ProviderAdapter[Req, Res]
+		})
 		if !ok {
 			break
 		}
