@@ -8,6 +8,7 @@
 //   - stripe: a charge and refund adapter around Stripe's SDK, with what Stripe documents about keys and errors.
 //   - keyless: an adapter for a provider without idempotency keys; nothing is sent twice.
 //   - async: an adapter for a bank that decides days later, and the webhook by which it says so.
+//   - ec2: an adapter around Amazon's SDK: a machine that is launched once, under its client token.
 //   - boltstore: a store of one's own, over bbolt, which docs/store-authors.md walks through.
 //
 // It is a module of its own so that what a program needs (a database driver, a
