@@ -4,9 +4,11 @@
 //   - lostreply: a lost reply and a killed process, without settle and with it. Start here.
 //   - webhandler: a payment endpoint, its answers, and the order marked as paid in one transaction.
 //   - worker: charges and refunds registered next to business rows, done by a worker.
-//   - agenttool: a payment tool for a language model that forgets and repeats.
+//   - agenttool: a payment tool for a language model that forgets and repeats, as a function and by MCP.
 //   - stripe: a charge and refund adapter around Stripe's SDK, with what Stripe documents about keys and errors.
 //   - keyless: an adapter for a provider without idempotency keys; nothing is sent twice.
+//   - async: an adapter for a bank that decides days later, and the webhook by which it says so.
+//   - ec2: an adapter around Amazon's SDK: a machine that is launched once, under its client token.
 //   - boltstore: a store of one's own, over bbolt, which docs/store-authors.md walks through.
 //
 // It is a module of its own so that what a program needs (a database driver, a

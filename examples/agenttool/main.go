@@ -2,20 +2,27 @@
 // did, says the same thing in other words, and tries again when in doubt.
 //
 //	go run ./agenttool
+//	go run ./agenttool -stdio -db orders.db -provider http://127.0.0.1:8080
 //
-// The tools are in tools.go. This file plays a model that makes every mistake, against
-// a provider whose first reply is lost and that cannot be asked at first.
+// The tools are in tools.go, as plain functions from JSON to JSON; mcp.go serves them by the Model Context Protocol, on
+// standard input and output with -stdio. Without flags this file plays a model that makes every mistake, against a provider
+// whose first reply is lost and that cannot be asked at first.
 package main
 
 import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
+	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
 
 	"github.com/settle-go/settle"
@@ -24,6 +31,20 @@ import (
 )
 
 func main() {
+	stdio := flag.Bool("stdio", false, "serve the tools by MCP on standard input and output")
+	file := flag.String("db", "orders.db", "the database, with -stdio")
+	provider := flag.String("provider", "", "the URL of a providertest provider, with -stdio")
+	lease := flag.Duration("lease", settle.DefaultLease, "how soon another process takes over from one that died, with -stdio")
+	flag.Parse()
+	if *stdio {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := serve(ctx, *file, *provider, *lease); err != nil {
+			fmt.Fprintln(os.Stderr, "agenttool:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "agenttool")
@@ -36,13 +57,46 @@ func main() {
 	}
 }
 
+// serve is the server's process: the tools, and a worker that finishes what no caller waits for.
+func serve(ctx context.Context, file, provider string, lease time.Duration) error {
+	db, err := sql.Open("sqlite", sqlstore.DSN(file))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	// Requests of one connection each: Go's transport would repeat one by itself when a kept-alive connection dies under it.
+	api := providertest.NewClient(provider, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+	t, err := newToolset(ctx, db, api, providertest.Promise(&offer),
+		settle.Options{Scope: "shop", Lease: lease})
+	if err != nil {
+		return err
+	}
+	s, err := t.server()
+	if err != nil {
+		return err
+	}
+	working, stop := context.WithCancel(ctx)
+	worker := make(chan error, 1)
+	go func() { worker <- t.engine.Run(working) }()
+	err = s.Run(ctx, &mcp.StdioTransport{}) // until the client is gone
+	stop()
+	if ctx.Err() != nil {
+		err = nil
+	}
+	done, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	return errors.Join(err, <-worker, t.engine.Drain(done))
+}
+
+// offer is what the provider of this program promises.
+var offer = providertest.Options{KeyWindow: 24 * time.Hour}
+
 func run(ctx context.Context, file string) error {
 	db, err := sql.Open("sqlite", sqlstore.DSN(file))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	offer := providertest.Options{KeyWindow: 24 * time.Hour}
 	provider := providertest.New(&offer)
 	provider.Script(providertest.DropReply())
 	provider.ScriptLookup(providertest.Status(503, "maintenance"))

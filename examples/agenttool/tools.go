@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 	"github.com/settle-go/settle/sqlstore"
 )
 
-// schema is the application's own table. The approval is a person's, and it is bound
-// to the exact request that was approved.
+// schema is the application's own. The approval is a person's, and it is bound to the exact request that
+// was approved. What a model said about a call is kept beside it: it is no part of what is paid.
 const schema = `CREATE TABLE IF NOT EXISTS orders (
 	id          TEXT PRIMARY KEY,
 	amount      INTEGER NOT NULL, -- cents
@@ -23,8 +24,10 @@ const schema = `CREATE TABLE IF NOT EXISTS orders (
 	approved_by TEXT NOT NULL DEFAULT '',
 	approved_at INTEGER NOT NULL DEFAULT 0, -- Unix seconds, as is the next
 	until       INTEGER NOT NULL DEFAULT 0,
-	fingerprint TEXT NOT NULL DEFAULT ''
-)`
+	fingerprint TEXT NOT NULL DEFAULT '',
+	replaces    TEXT NOT NULL DEFAULT '' -- the payment that failed before this approval
+);
+CREATE TABLE IF NOT EXISTS said (order_id TEXT NOT NULL, reason TEXT NOT NULL)`
 
 // toolset is what the language model may call: two functions, each from JSON to
 // JSON. A model forgets, rephrases, repeats and invents, so it decides only which
@@ -37,13 +40,35 @@ type toolset struct {
 	patience time.Duration // how long a model waits for one call
 }
 
-// definitions is what the model is told about the tools, in the usual form.
-const definitions = `[
-  {"name": "pay_order", "description": "Pays an approved order once. Safe to call again for the same order.",
-   "input_schema": {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"], "additionalProperties": false}},
-  {"name": "operation_status", "description": "Tells what became of the payment of an order. Starts nothing.",
-   "input_schema": {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"], "additionalProperties": false}}
-]`
+// definition is what the model is told about a tool.
+type definition struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"input_schema"`
+}
+
+// definitions are the two tools, for any framework that calls functions; mcp.go serves the same ones. No
+// description asks for a key, and none invites a repeat under another name (IC-63).
+func definitions() []definition {
+	return []definition{
+		{
+			Name: "pay_order",
+			Description: "Pays an approved order once, however often it is called for that order. The order alone says what is paid: there is no amount " +
+				"and no key to give. If the result says unknown, do not look for another way to pay; call operation_status later.",
+			InputSchema: json.RawMessage(`{"type":"object","properties":{
+				"order_id":{"type":"string","description":"The order, e.g. order-8472."},
+				"reason":{"type":"string","maxLength":500,"description":"Why, in your own words, for the log. It changes nothing about the payment."}
+			},"required":["order_id"],"additionalProperties":false}`),
+		},
+		{
+			Name:        "operation_status",
+			Description: "Tells what became of the payment of an order, and what is safe to do next. Starts nothing.",
+			InputSchema: json.RawMessage(`{"type":"object","properties":{
+				"order_id":{"type":"string","description":"The order, e.g. order-8472."}
+			},"required":["order_id"],"additionalProperties":false}`),
+		},
+	}
+}
 
 func newToolset(ctx context.Context, db *sql.DB, provider providertest.API, promise settle.Contract, opts settle.Options) (*toolset, error) {
 	if err := sqlstore.EnsureSchema(ctx, db, sqlstore.SQLite()); err != nil {
@@ -77,40 +102,41 @@ func needsApproval(_ context.Context, op settle.Operation[providertest.Payment])
 	return nil
 }
 
-// result is what the model gets to read.
-type result struct {
-	Status  string                `json:"status"`
-	Next    settle.Next           `json:"next"`
-	Advice  string                `json:"advice"`
-	Reason  string                `json:"reason,omitempty"`
-	Receipt *providertest.Receipt `json:"receipt,omitempty"`
-}
-
-// call runs a tool. It always answers with something that a model can act on.
+// call runs a tool as a plain function. It always answers with something that a model can act on.
 func (t *toolset) call(ctx context.Context, tool string, input []byte) []byte {
-	var in struct {
-		OrderID string `json:"order_id"`
-	}
-	var res result
-	dec := json.NewDecoder(bytes.NewReader(input))
-	dec.DisallowUnknownFields() // an amount or a key from the model is an error, not a hint
-	err := dec.Decode(&in)
-	order := strings.ToLower(strings.Trim(in.OrderID, " #"))
-	switch {
-	case err != nil:
-		res = wrong("the input has exactly one member, order_id, a string")
-	case tool == "pay_order":
-		res = t.pay(ctx, order)
-	case tool == "operation_status":
-		res = t.status(ctx, order)
-	default:
-		res = wrong("there is no such tool")
-	}
-	out, err := json.Marshal(res)
+	out, err := json.Marshal(t.do(ctx, tool, input))
 	if err != nil {
 		panic(err) // plain strings and numbers always marshal
 	}
 	return out
+}
+
+func (t *toolset) do(ctx context.Context, tool string, input []byte) result {
+	var in struct {
+		OrderID string  `json:"order_id"`
+		Reason  *string `json:"reason"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(input))
+	dec.DisallowUnknownFields() // an amount or a key from the model is an error, not a hint
+	err := dec.Decode(&in)
+	if _, more := dec.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("more than one value")
+	}
+	order := strings.ToLower(strings.Trim(in.OrderID, " #"))
+	switch {
+	case err != nil || tool == "pay_order" && in.Reason != nil && len(*in.Reason) > 500 || tool == "operation_status" && in.Reason != nil:
+		return wrong("the arguments are not those of the tool. Give order_id, and no amount and no key: they are the server's")
+	case tool == "pay_order":
+		if in.Reason != nil {
+			if _, err := t.db.ExecContext(ctx, `INSERT INTO said (order_id, reason) VALUES (?, ?)`, order, *in.Reason); err != nil {
+				return notNow()
+			}
+		}
+		return t.pay(ctx, order)
+	case tool == "operation_status":
+		return t.status(ctx, order)
+	}
+	return wrong("there is no such tool")
 }
 
 func (t *toolset) pay(ctx context.Context, order string) result {
@@ -138,51 +164,14 @@ func (t *toolset) status(ctx context.Context, order string) result {
 	return tell(t.charges.Outcome(rec))
 }
 
-// tell puts a verdict into words. Only err == nil is a success.
-func tell(out settle.Outcome[providertest.Receipt], err error) result {
-	res := result{Status: string(out.State), Next: out.Next, Advice: out.Next.Advice()}
-	var e *settle.Error
-	if errors.As(err, &e) {
-		res.Reason = e.Code
-	}
-	switch {
-	case errors.Is(err, settle.ErrRefused):
-		return result{Status: "refused", Next: settle.NextWaitPerson, Reason: "not approved", Advice: "Nothing was started by this call. " +
-			"A person must approve this order as it is now; then call pay_order again."}
-	case errors.Is(err, settle.ErrMismatch):
-		return result{Status: "refused", Next: settle.NextWaitPerson, Reason: "order changed", Advice: "Nothing was started by this call. " +
-			"The order was changed after its payment was started. Ask for operation_status, and tell a person."}
-	case errors.Is(err, settle.ErrStore), errors.Is(err, settle.ErrDraining):
-		return notNow()
-	case errors.Is(err, settle.ErrPending) && res.Status == "":
-		res.Status = string(settle.StateUnknown) // stopped waiting before anything was known
-	case res.Status == "":
-		res.Status = "refused"
-	}
-	if receipt, ok := out.Result(); ok && err == nil {
-		res.Receipt = &receipt
-	}
-	return res
-}
-
-// wrong answers a call that makes no sense.
-func wrong(reason string) result {
-	return result{Status: "refused", Reason: reason, Next: settle.NextFixRequest, Advice: settle.NextFixRequest.Advice()}
-}
-
-// notNow answers when the database is in trouble. That says nothing about the payment.
-func notNow() result {
-	return result{Status: "unavailable", Next: settle.NextRetry, Advice: "Nothing is known at the moment, and the payment may exist. " +
-		"Call again later with the same order_id."}
-}
-
 // operation is the payment of an order: identity, amount and approval, all from the database.
 func (t *toolset) operation(ctx context.Context, order string) (settle.Operation[providertest.Payment], error) {
 	op := settle.Operation[providertest.Payment]{Subject: order, Purpose: "purchase"}
 	var a settle.Approval
 	var at, until int64
-	err := t.db.QueryRowContext(ctx, `SELECT amount, currency, approved_by, approved_at, until, fingerprint FROM orders WHERE id = ?`, order).
-		Scan(&op.Request.Amount, &op.Request.Currency, &a.By, &at, &until, &a.Fingerprint)
+	err := t.db.QueryRowContext(ctx,
+		`SELECT amount, currency, approved_by, approved_at, until, fingerprint, replaces FROM orders WHERE id = ?`, order).
+		Scan(&op.Request.Amount, &op.Request.Currency, &a.By, &at, &until, &a.Fingerprint, &op.Replaces)
 	if err == nil && a.By != "" {
 		a.At, a.Until = time.Unix(at, 0), time.Unix(until, 0)
 		op.Approval = &a
@@ -190,17 +179,27 @@ func (t *toolset) operation(ctx context.Context, order string) (settle.Operation
 	return op, err
 }
 
-// approve is for people, not for the model: it binds the approval to the order as it is now.
+// approve is for people, not for the model: it binds the approval to the order as it is now. After a payment that failed
+// it is also what allows another one; only a person decides that.
 func (t *toolset) approve(ctx context.Context, order, by string, until time.Time) error {
 	op, err := t.operation(ctx, order)
 	if err != nil {
 		return err
 	}
+	rec, err := t.charges.Find(ctx, settle.Intent{Subject: order, Purpose: "purchase"})
+	switch {
+	case errors.Is(err, settle.ErrNotFound):
+	case err != nil:
+		return err
+	case rec.State == settle.StateFailed:
+		op.Replaces = rec.ID
+	}
 	fingerprint, err := t.charges.Fingerprint(op)
 	if err != nil {
 		return err
 	}
-	_, err = t.db.ExecContext(ctx, `UPDATE orders SET approved_by = ?, approved_at = ?, until = ?, fingerprint = ? WHERE id = ?`,
-		by, time.Now().Unix(), until.Unix(), fingerprint, order)
+	_, err = t.db.ExecContext(ctx,
+		`UPDATE orders SET approved_by = ?, approved_at = ?, until = ?, fingerprint = ?, replaces = ? WHERE id = ?`,
+		by, time.Now().Unix(), until.Unix(), fingerprint, op.Replaces, order)
 	return err
 }

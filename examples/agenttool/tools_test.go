@@ -24,6 +24,7 @@ type fixture struct {
 	offer     providertest.Options
 	provider  *providertest.Provider
 	succeeded chan string
+	onRequest func() // when a request arrives, before anything else
 }
 
 func (f *fixture) Notice(_ context.Context, n settle.Notice) {
@@ -36,15 +37,26 @@ func setUp(t *testing.T, choose func(providertest.Request) providertest.Step) (*
 	t.Helper()
 	f := &fixture{
 		t: t, file: filepath.Join(t.TempDir(), "orders.db"), succeeded: make(chan string, 16),
-		offer: providertest.Options{KeyWindow: 24 * time.Hour, Choose: choose},
+		offer: offer,
+	}
+	f.offer.Choose = choose
+	f.offer.OnCreate = func(providertest.Request) {
+		if f.onRequest != nil {
+			f.onRequest()
+		}
 	}
 	f.provider = providertest.New(&f.offer)
 	tools := f.restart()
-	if _, err := tools.db.ExecContext(t.Context(), `INSERT INTO orders (id, amount, currency) VALUES
-		('order-8472', 1999, 'EUR'), ('order-9', 500, 'EUR')`); err != nil {
-		t.Fatal(err)
-	}
+	f.orders(tools)
 	return f, tools
+}
+
+func (f *fixture) orders(tools *toolset) {
+	f.t.Helper()
+	if _, err := tools.db.ExecContext(f.t.Context(), `INSERT INTO orders (id, amount, currency) VALUES
+		('order-8472', 1999, 'EUR'), ('order-9', 500, 'EUR')`); err != nil {
+		f.t.Fatal(err)
+	}
 }
 
 func (f *fixture) restart() *toolset {
@@ -243,29 +255,27 @@ func TestModelHasNoSay(t *testing.T) {
 	f.charges(0)
 }
 
-// What the model is told about the tools has no place for a key or an amount.
+// What the model is told about the tools has no place for a key or an amount, and never asks for one.
 func TestDefinitions(t *testing.T) {
-	var defs []struct {
-		Name   string `json:"name"`
-		Schema struct {
+	f, tools := setUp(t, nil)
+	for _, d := range definitions() {
+		var schema struct {
 			Properties map[string]any `json:"properties"`
 			Additional *bool          `json:"additionalProperties"`
-		} `json:"input_schema"`
-	}
-	if err := json.Unmarshal([]byte(definitions), &defs); err != nil {
-		t.Fatal(err)
-	}
-	f, tools := setUp(t, nil)
-	for _, d := range defs {
-		if _, ok := d.Schema.Properties["order_id"]; !ok || len(d.Schema.Properties) != 1 || d.Schema.Additional == nil || *d.Schema.Additional {
-			t.Errorf("%+v", d)
+		}
+		if err := json.Unmarshal(d.InputSchema, &schema); err != nil {
+			t.Fatal(err)
+		}
+		delete(schema.Properties, "reason")
+		if _, ok := schema.Properties["order_id"]; !ok || len(schema.Properties) != 1 || schema.Additional == nil || *schema.Additional {
+			t.Errorf("%s: %+v", d.Name, schema)
+		}
+		if text := strings.ToLower(d.Description); strings.Contains(text, "unique") || strings.Contains(text, "retry") {
+			t.Errorf("%s invites to pay again: %s", d.Name, d.Description)
 		}
 		if res := f.call(tools, d.Name, `{"order_id": "none"}`); res.Reason == "there is no such tool" {
 			t.Errorf("%s is not there", d.Name)
 		}
-	}
-	if len(defs) != 2 {
-		t.Errorf("%d tools", len(defs))
 	}
 }
 
