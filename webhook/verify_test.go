@@ -48,7 +48,7 @@ func reason(err error) Reason {
 }
 
 // The signatures were computed by another implementation (Python's hmac). examples/stripe checks this package
-// against Stripe's own SDK, in both directions.
+// against Stripe's own SDK.
 func TestStripeVectors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -96,6 +96,7 @@ func chargeAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[C
 				return observeIntent(i), i.Metadata[ownReference] == c.ID
 			})
 		},
+		EventFunc: readObject("payment_intent", observeIntent),
 	}
 }
 

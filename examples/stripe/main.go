@@ -4,7 +4,7 @@
 //	go run ./stripe
 //
 // The adapter is in contract.go (what Stripe promises), charge.go and refund.go (what is sent and asked), answer.go (what
-// an error proves) and client.go (how the SDK is set up). Here Stripe is a local server, package
+// an error proves), webhook.go (what its events mean) and client.go (how the SDK is set up). Here Stripe is a local server, package
 // stripefake, that treats keys as Stripe documents.
 package main
 

@@ -54,6 +54,7 @@ func refundAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[R
 				return observeRefund(r), r.Metadata[ownReference] == c.ID
 			})
 		},
+		EventFunc: readObject("refund", observeRefund),
 	}
 }
 

@@ -125,6 +125,7 @@ func (s *Server) createIntent(form url.Values, f Fault) execute {
 				i.Customer = &c
 			}
 			s.intents = append(s.intents, i)
+			s.emit("payment_intent.created", i)
 			if form.Get("confirm") != "true" {
 				return ok(i)
 			}
@@ -152,6 +153,7 @@ func (s *Server) confirm(i *intent, method string, noAction bool, amount int64) 
 		e.Code, e.DeclineCode, e.Message = "authentication_required", "authentication_required", "Your card was declined. This transaction requires authentication."
 	case Slow:
 		i.Status = "processing"
+		s.emit("payment_intent.processing", i)
 		return ok(i)
 	default:
 		s.succeed(i, amount)
@@ -159,6 +161,7 @@ func (s *Server) confirm(i *intent, method string, noAction bool, amount int64) 
 	}
 	last := e
 	i.LastError = &last
+	s.emit("payment_intent.payment_failed", i)
 	snapshot := *i
 	e.PaymentIntent = &snapshot
 	return fail(http.StatusPaymentRequired, e)
@@ -169,6 +172,8 @@ func (s *Server) succeed(i *intent, amount int64) {
 	s.ledger = append(s.ledger, Movement{
 		ID: i.ID, Intent: i.ID, Amount: amount, Currency: i.Currency, Operation: reference(i.Metadata),
 	})
+	s.charged(i)
+	s.emit("payment_intent.succeeded", i)
 }
 
 // Decide ends the processing of a PaymentIntent: it succeeds, or is declined.
@@ -184,6 +189,7 @@ func (s *Server) Decide(id string, succeeds bool) {
 		i.Status, i.LastError = "requires_payment_method", &wireError{
 			Type: "card_error", Code: "payment_intent_payment_attempt_failed", Message: "The payment failed.",
 		}
+		s.emit("payment_intent.payment_failed", i)
 	}
 }
 

@@ -60,6 +60,7 @@ func (s *Server) createRefund(form url.Values, _ Fault) execute {
 			s.ledger = append(s.ledger, Movement{
 				ID: r.ID, Intent: of.ID, Amount: -amount, Currency: r.Currency, Operation: reference(r.Metadata),
 			})
+			s.emit("refund.created", r)
 			return ok(r)
 		},
 	}
@@ -85,6 +86,7 @@ func (s *Server) Bounce(id string) {
 		s.ledger = append(s.ledger, Movement{
 			ID: r.ID, Intent: r.PaymentIntent, Amount: r.Amount, Currency: r.Currency, Operation: reference(r.Metadata),
 		})
+		s.emit("refund.failed", r)
 	}
 }
 

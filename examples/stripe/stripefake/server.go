@@ -40,6 +40,7 @@ type Server struct {
 	intents  []*intent // in the order of creation
 	refunds  []*refund
 	ledger   []Movement
+	events   []Event
 	requests []Request
 	posts    []Fault // what the next POSTs do
 	gets     []Fault
