@@ -5,7 +5,7 @@
 //   - webhandler: a payment endpoint, its answers, and the order marked as paid in one transaction.
 //   - worker: charges and refunds registered next to business rows, done by a worker.
 //   - agenttool: a payment tool for a language model that forgets and repeats, as a function and by MCP.
-//   - stripe: a charge and refund adapter around Stripe's SDK, with what Stripe documents about keys and errors.
+//   - stripe: charge, refund, authorization, void and webhook around Stripe's SDK, with what Stripe documents about keys and errors.
 //   - keyless: an adapter for a provider without idempotency keys; nothing is sent twice.
 //   - async: an adapter for a bank that decides days later, and the webhook by which it says so.
 //   - ec2: an adapter around Amazon's SDK: a machine that is launched once, under its client token.

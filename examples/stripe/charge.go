@@ -45,6 +45,13 @@ const skew = time.Hour
 
 // chargeAdapter makes PaymentIntents: created and confirmed in one request, so that one key covers both.
 func chargeAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[Charge, Receipt] {
+	return intentAdapter(api, promise, stripe.PaymentIntentCaptureMethodAutomatic, observeIntent)
+}
+
+// intentAdapter makes PaymentIntents that take the money, or hold it for a capture.
+func intentAdapter(api *stripe.Client, promise settle.Contract, capture stripe.PaymentIntentCaptureMethod,
+	observe func(*stripe.PaymentIntent) settle.Observation[Receipt],
+) settle.Adapter[Charge, Receipt] {
 	return settle.Adapter[Charge, Receipt]{
 		Promise: promise,
 		TermsFunc: func(op settle.Operation[Charge]) settle.Terms {
@@ -60,6 +67,7 @@ func chargeAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[C
 				Currency:           stripe.String(strings.ToLower(c.Request.Currency)),
 				PaymentMethod:      stripe.String(c.Request.PaymentMethod),
 				PaymentMethodTypes: []*string{stripe.String("card")},
+				CaptureMethod:      stripe.String(string(capture)),
 				Confirm:            stripe.Bool(true),
 				// Without this the answer could be "ask the customer", with nobody there to ask.
 				ErrorOnRequiresAction: stripe.Bool(true),
@@ -74,7 +82,7 @@ func chargeAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[C
 			if err != nil {
 				return refused(err, way, c.Attempt)
 			}
-			return observeIntent(intent), nil
+			return observe(intent), nil
 		},
 		LookupFunc: func(ctx context.Context, c *settle.Call[Charge]) (settle.Observation[Receipt], error) {
 			if c.Ref != "" {
@@ -82,7 +90,7 @@ func chargeAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[C
 				if err != nil {
 					return settle.Observation[Receipt]{}, err
 				}
-				return observeIntent(intent), nil
+				return observe(intent), nil
 			}
 			params := &stripe.PaymentIntentListParams{}
 			params.Limit = stripe.Int64(100)
@@ -93,10 +101,10 @@ func chargeAdapter(api *stripe.Client, promise settle.Contract) settle.Adapter[C
 				params.CreatedRange = &stripe.RangeQueryParams{GreaterThanOrEqual: c.Request.Since - int64(skew.Seconds())}
 			}
 			return walk(ctx, api.V1PaymentIntents.List(ctx, params), func(i *stripe.PaymentIntent) (settle.Observation[Receipt], bool) {
-				return observeIntent(i), i.Metadata[ownReference] == c.ID
+				return observe(i), i.Metadata[ownReference] == c.ID
 			})
 		},
-		EventFunc: readObject("payment_intent", observeIntent),
+		EventFunc: readObject("payment_intent", observe),
 	}
 }
 

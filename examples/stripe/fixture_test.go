@@ -164,3 +164,6 @@ func (w *world) oneKey(key string, posts int) {
 		}
 	}
 }
+
+// wait lets a minute of the bubble go by.
+func (*world) wait() { time.Sleep(time.Minute) }

@@ -3,7 +3,7 @@
 //
 //	go run ./stripe
 //
-// The adapter is in contract.go (what Stripe promises), charge.go and refund.go (what is sent and asked), answer.go (what
+// The adapter is in contract.go (what Stripe promises), charge.go, refund.go and void.go (what is sent and asked), answer.go (what
 // an error proves), webhook.go (what its events mean) and client.go (how the SDK is set up). Here Stripe is a local server, package
 // stripefake, that treats keys as Stripe documents.
 package main

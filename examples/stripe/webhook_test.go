@@ -152,7 +152,7 @@ func TestForeignEvents(t *testing.T) {
 		}
 		e := w.stripe.Events()[2]
 		live := e
-		live.Body = []byte(strings.Replace(string(e.Body), `"livemode": false`, `"livemode": true`, -1))
+		live.Body = []byte(strings.ReplaceAll(string(e.Body), `"livemode": false`, `"livemode": true`))
 		p.deliver(200, live)
 		p.state(settle.StateUnknown)
 		n := 0

@@ -1,5 +1,5 @@
 // Package stripefake is a local server that speaks the part of Stripe's API v1
-// that the stripe example uses: PaymentIntents that are created and confirmed in one request,
+// that the stripe example uses: PaymentIntents that are created and confirmed in one request, or held and canceled,
 // refunds, retrieving and listing both, the events of both, and the treatment of the Idempotency-Key
 // header. It keeps a ledger of the money that moved, and misbehaves when a test says so.
 //

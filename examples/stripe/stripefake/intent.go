@@ -25,6 +25,8 @@ type intent struct {
 	Object         string            `json:"object"`
 	Amount         int64             `json:"amount"`
 	AmountReceived int64             `json:"amount_received"`
+	Capturable     int64             `json:"amount_capturable"`
+	CancelReason   *string           `json:"cancellation_reason"`
 	Currency       string            `json:"currency"`
 	Status         string            `json:"status"`
 	Created        int64             `json:"created"`
@@ -35,7 +37,8 @@ type intent struct {
 	LastError      *wireError        `json:"last_payment_error"`
 	NextAction     any               `json:"next_action"`
 
-	at time.Time
+	at   time.Time
+	hold bool // the money is only held
 }
 
 func (i *intent) when() time.Time { return i.at }
@@ -121,6 +124,7 @@ func (s *Server) createIntent(form url.Values, f Fault) execute {
 				Status: "requires_payment_method", Created: now.Unix(), Metadata: metadata, at: now,
 			}
 			i.ClientSecret = i.ID + "_secret_fake"
+			i.hold = form.Get("capture_method") == "manual"
 			if c := form.Get("customer"); c != "" {
 				i.Customer = &c
 			}
@@ -156,6 +160,11 @@ func (s *Server) confirm(i *intent, method string, noAction bool, amount int64) 
 		s.emit("payment_intent.processing", i)
 		return ok(i)
 	default:
+		if i.hold {
+			i.Status, i.Capturable = "requires_capture", amount
+			s.emit("payment_intent.amount_capturable_updated", i)
+			return ok(i)
+		}
 		s.succeed(i, amount)
 		return ok(i)
 	}

@@ -60,6 +60,9 @@ func New(o *Options) *Server {
 	s.opts.PageSize = cmp.Or(s.opts.PageSize, 100)
 	s.mux.HandleFunc("POST /v1/payment_intents", s.post(s.createIntent))
 	s.mux.HandleFunc("GET /v1/payment_intents", s.get(s.listIntents))
+	s.mux.HandleFunc("POST /v1/payment_intents/{id}/cancel", func(w http.ResponseWriter, r *http.Request) {
+		s.post(func(url.Values, Fault) execute { return s.cancelIntent(r.PathValue("id")) })(w, r)
+	})
 	s.mux.HandleFunc("GET /v1/payment_intents/{id}", s.get(s.retrieveIntent))
 	s.mux.HandleFunc("POST /v1/refunds", s.post(s.createRefund))
 	s.mux.HandleFunc("GET /v1/refunds", s.get(s.listRefunds))
