@@ -19,8 +19,8 @@ import (
 //
 //   - MaxLen: 64 ASCII characters, case-sensitive (API reference, RunInstances, ClientToken; the SDK's documentation says the same).
 //   - Window: a client token "is valid for at least 24 hours after the termination of the instance" ("Ensuring Idempotency", API
-//     reference in its editions up to 2016-11-15, and the user guide of 2013). The present page ("Ensuring idempotency in
-//     Amazon EC2 API requests") states no time any more. So 24 hours from the first use is a lower bound of the only time that was ever stated.
+//     reference in its editions up to 2016-11-15, and the user guide of 2013). In what was read of the present page ("Ensuring
+//     idempotency in Amazon EC2 API requests") no time was found. So 24 hours from the first use is a lower bound of the only time known.
 //   - A repeat with the same parameters succeeds without doing anything, and may show the present state; with other ones it
 //     is IdempotentParameterMismatch (the same page). A token belongs to the account and region.
 //   - ConcurrentSafe: nothing is said about two requests under one token at a time. Hence false.
@@ -38,7 +38,7 @@ func contract(account, region string) settle.Contract {
 		Deadline:        30 * time.Second,
 		ProcessingLimit: time.Hour,
 		Source:          "docs.aws.amazon.com: EC2 API reference (RunInstances, DescribeInstances), ec2-api-idempotency, Run_Instance_Idempotency, eventual-consistency, errors-overview; service/ec2 v1.347.0",
-		Checked:         "2026-11-29",
+		Checked:         "2026-11-29, in stored copies of the pages",
 	}
 }
 
