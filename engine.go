@@ -34,6 +34,8 @@ type Engine struct {
 	running  int           // background work under way
 	idle     chan struct{} // closed when running falls to 0 while draining
 	wake     chan struct{} // a nudge for Run: something became due here
+
+	renewals *renewer
 }
 
 // Options configure an Engine. The zero value and nil are right for most.
@@ -145,6 +147,7 @@ func Open(store Store, opts *Options) (*Engine, error) {
 		store: store, opts: o, obs: o.Observer,
 		known: intents{seed: maphash.MakeSeed()}, kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
 	}
+	e.renewals = newRenewer(e)
 	if l, ok := store.(Local); ok {
 		e.local = l.LocalReads()
 	}

@@ -177,15 +177,19 @@ func (s modelStore) claimRow(i int, token string) Record {
 }
 
 // Renew implements Store.
-func (s modelStore) Renew(_ context.Context, id, token string, lease time.Duration) error {
-	i := s.slot(id)
-	r := s.read(i)
-	if r.Token != token || !r.Claimed() {
-		return ErrClaimLost
+func (s modelStore) Renew(_ context.Context, held []Held, lease time.Duration) ([]error, error) {
+	out := make([]error, len(held))
+	for n, h := range held {
+		i := s.slot(h.ID)
+		r := s.read(i)
+		if r.Token != h.Token || !r.Claimed() {
+			out[n] = ErrClaimLost
+			continue
+		}
+		r.Due = s.m.instant().Add(lease)
+		s.m.w.rows[i] = &r
 	}
-	r.Due = s.m.instant().Add(lease)
-	s.m.w.rows[i] = &r
-	return nil
+	return out, nil
 }
 
 // List implements Store.

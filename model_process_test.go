@@ -241,10 +241,10 @@ func (m *model) record(i int) {
 	p.at = turning
 }
 
-// renew mirrors keeper.tick.
+// renew mirrors renewer.renew, for one claim.
 func (m *model) renew(i int) {
 	p := &m.w.procs[i]
-	if err := m.e.store.Renew(m.ctx, p.r.ID, p.c.token, p.c.lease); err == nil {
+	if said, err := m.e.store.Renew(m.ctx, []Held{{ID: p.r.ID, Token: p.c.token}}, p.c.lease); err == nil && said[0] == nil {
 		p.renewed = m.w.now
 	}
 	m.w.left.renewals--

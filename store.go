@@ -63,12 +63,16 @@ type Store interface {
 	//     The record comes back as it is after that, with AsOf; everything else is unchanged.
 	Claim(ctx context.Context, c Claim) ([]Record, error)
 
-	// Renew makes the lease end at now + lease.
+	// Renew makes the lease of each claim in held end at now + lease. The first result has
+	// an answer for each, in the order of held; it is nil if the second is an error, which speaks
+	// for all of them.
 	//
 	//   - S40: it changes Due only, not the version.
-	//   - S41: ErrClaimLost if the token is empty, not the stored one, or its lease has
-	//     ended: a dead lease is never revived.
-	Renew(ctx context.Context, id, token string, lease time.Duration) error
+	//   - S41: the answer is ErrClaimLost if the token is empty, not the stored one, or its
+	//     lease has ended: a dead lease is never revived.
+	//   - S42: each claim is answered for itself: nil if it was renewed, however the others fared. A
+	//     record that somebody else has locked holds up no other; its answer may be ErrUncommitted.
+	Renew(ctx context.Context, held []Held, lease time.Duration) ([]error, error)
 
 	// List returns records that match q, in ascending order of ID, at most q.Limit.
 	//
@@ -128,6 +132,9 @@ type Claim struct {
 	Lease time.Duration
 	Limit int
 }
+
+// Held names a claim: the record, and the token under which it is claimed.
+type Held struct{ ID, Token string }
 
 // Query selects records. Zero fields select everything.
 type Query struct {
@@ -275,5 +282,5 @@ func (e *HookError) Error() string { return "settle: the hook failed" }
 // Unwrap returns the hook's error.
 func (e *HookError) Unwrap() error { return e.Err }
 
-// ErrClaimLost is Renew's answer to a holder that is none any more.
+// ErrClaimLost is Renew's answer for a claim that its holder has no more.
 var ErrClaimLost = errors.New("settle: claim lost")

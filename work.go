@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -95,96 +94,6 @@ func (r *Record) addAttempt(start time.Time, grace time.Duration) Attempt {
 // spent reports whether a newer attempt makes a redundant: it is harmless, or the provider
 // says that it works on it, which the newer one was told, too.
 func (a Attempt) spent() bool { return a.harmless() || a.Fate == FateUnderway }
-
-// keeper renews a claim while its holder works and cancels the holder's context
-// when the claim is lost or could not be renewed in time (I5).
-type keeper struct {
-	e       *Engine
-	r       Record
-	c       *claim
-	cancel  context.CancelCauseFunc
-	mu      sync.Mutex
-	renewed time.Time // our clock before the last step that moved the lease
-	timer   *time.Timer
-	stopped bool
-	err     error // the last renewal's error
-}
-
-func (e *Engine) keepAlive(ctx context.Context, r Record, c *claim) (context.Context, *keeper) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	kp := &keeper{e: e, r: r, c: c, cancel: cancel, renewed: c.sent}
-	kp.mu.Lock()
-	defer kp.mu.Unlock()
-	kp.timer = time.AfterFunc(c.lease/3, kp.tick)
-	return ctx, kp
-}
-
-func (kp *keeper) stop() {
-	kp.mu.Lock()
-	defer kp.mu.Unlock()
-	kp.stopped = true
-	kp.timer.Stop()
-	kp.cancel(nil)
-}
-
-// touched notes that a commit of the holder, sent at sent, moved the lease.
-func (kp *keeper) touched(sent time.Time) {
-	kp.mu.Lock()
-	defer kp.mu.Unlock()
-	if sent.After(kp.renewed) {
-		kp.renewed = sent
-	}
-}
-
-// left is how long the claim is surely ours.
-func (kp *keeper) left() time.Duration {
-	kp.mu.Lock()
-	defer kp.mu.Unlock()
-	return kp.c.lease - kp.c.margin() - elapsed(kp.renewed, kp.e.opts.Clock.Now())
-}
-
-func (kp *keeper) tick() {
-	left := kp.left()
-	if left <= 0 {
-		kp.lost()
-		return
-	}
-	sent := kp.e.opts.Clock.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), min(left, kp.e.opts.StoreTimeout))
-	err := kp.e.store.Renew(ctx, kp.r.ID, kp.c.token, kp.c.lease)
-	cancel()
-	switch {
-	case err == nil:
-		kp.touched(sent)
-	case errors.Is(err, ErrClaimLost):
-		kp.lost()
-		return
-	default:
-		kp.e.obs.Notice(context.Background(), Notice{Event: EventStoreError, Kind: kp.r.Kind, Operation: kp.r.ID, Code: "renew"})
-	}
-	left = kp.left()
-	kp.mu.Lock()
-	defer kp.mu.Unlock()
-	kp.err = err
-	if !kp.stopped {
-		next := kp.c.lease / 3
-		if err != nil {
-			next = kp.c.lease / 10
-		}
-		kp.timer.Reset(max(time.Millisecond, min(next, left)))
-	}
-}
-
-func (kp *keeper) lost() {
-	kp.mu.Lock()
-	stopped, cause := kp.stopped, kp.err
-	kp.mu.Unlock()
-	if stopped {
-		return
-	}
-	kp.e.obs.Notice(context.Background(), Notice{Event: EventClaimLost, Kind: kp.r.Kind, Operation: kp.r.ID})
-	kp.cancel(errors.Join(ErrClaimLost, cause))
-}
 
 // pass works one claimed operation until it is settled, scheduled or in review.
 // read is not nil if the current attempt is committed already and shall be sent now: its

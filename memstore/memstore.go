@@ -140,22 +140,26 @@ func (s *Store) earliest(kinds []string) *row {
 }
 
 // Renew implements [settle.Store].
-func (s *Store) Renew(ctx context.Context, id, token string, lease time.Duration) error {
+func (s *Store) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
 	if err := s.lock(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer s.mu.Unlock()
 	if lease < time.Microsecond {
-		return invalid("renew", "lease")
+		return nil, invalid("renew", "lease")
 	}
-	now, r := s.now(), s.rows[id]
-	if r == nil || !holds(r.rec, token, now) {
-		return settle.ErrClaimLost
+	now, out := s.now(), make([]error, len(held))
+	for i, h := range held {
+		r := s.rows[h.ID]
+		if r == nil || !holds(r.rec, h.Token, now) {
+			out[i] = settle.ErrClaimLost
+			continue
+		}
+		next := *r.rec
+		next.Due = later(now, lease)
+		s.put(r, &next, r.names)
 	}
-	next := *r.rec
-	next.Due = later(now, lease)
-	s.put(r, &next, r.names)
-	return nil
+	return out, nil
 }
 
 // holds reports whether token has a live claim on rec.

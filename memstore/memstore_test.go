@@ -109,7 +109,7 @@ func TestMalformed(t *testing.T) {
 	if _, err := s.Claim(t.Context(), settle.Claim{Kinds: []string{"k"}, Lease: time.Second, Limit: 1}); !errors.Is(err, settle.ErrInvalid) {
 		t.Errorf("Claim without a token: got error %v, want ErrInvalid", err)
 	}
-	if err := s.Renew(t.Context(), "x", "t", 0); !errors.Is(err, settle.ErrInvalid) {
+	if err := renew(t.Context(), s, "x", "t", 0); !errors.Is(err, settle.ErrInvalid) {
 		t.Errorf("Renew for no time: got error %v, want ErrInvalid", err)
 	}
 	u := create(1)
@@ -253,11 +253,11 @@ func TestClock(t *testing.T) {
 		t.Fatalf("Claim returned %d records and error %v", len(rs), err)
 	}
 	c.t = c.t.Add(time.Minute - time.Microsecond)
-	if err := s.Renew(t.Context(), rs[0].ID, "t", time.Minute); err != nil {
+	if err := renew(t.Context(), s, rs[0].ID, "t", time.Minute); err != nil {
 		t.Errorf("Renew in the last microsecond of the lease: %v", err)
 	}
 	c.t = c.t.Add(time.Minute)
-	if err := s.Renew(t.Context(), rs[0].ID, "t", time.Minute); !errors.Is(err, settle.ErrClaimLost) {
+	if err := renew(t.Context(), s, rs[0].ID, "t", time.Minute); !errors.Is(err, settle.ErrClaimLost) {
 		t.Errorf("Renew at the end of the lease: got error %v, want ErrClaimLost", err)
 	}
 	if rs, err = s.Claim(t.Context(), claim); err != nil || len(rs) != 1 {
@@ -288,4 +288,13 @@ func TestSettledRowsCostNothing(t *testing.T) {
 	if len(s.undo) != 0 {
 		t.Errorf("%d changes are kept for an undo", len(s.undo))
 	}
+}
+
+// renew renews one claim.
+func renew(ctx context.Context, s settle.Store, id, token string, lease time.Duration) error {
+	said, err := s.Renew(ctx, []settle.Held{{ID: id, Token: token}}, lease)
+	if err != nil {
+		return err
+	}
+	return said[0]
 }

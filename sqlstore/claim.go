@@ -2,9 +2,7 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"time"
 
 	"github.com/settle-go/settle"
 )
@@ -155,80 +153,4 @@ func (s *Store) claimAtOnce(ctx context.Context, q *query, v *values) ([]settle.
 		return nil, bad[0].err
 	}
 	return out, nil
-}
-
-// Renew implements settle.Store.
-func (s *Store) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	switch {
-	case ctx.Err() != nil:
-		return ended(ctx, "renew")
-	case token == "":
-		return settle.ErrClaimLost
-	case lease <= 0:
-		return invalid("a renewal without lease")
-	}
-	v := &values{id: id, token: token, ifToken: token, dueIn: lease.Microseconds(), wait: s.lockWait()}
-	step := s.renewLocked
-	if !s.d.local {
-		step = s.renewAtOnce
-	}
-	_, err := s.restarting(ctx, "renew", func() ([]settle.Record, error) { return nil, step(ctx, v) })
-	return err
-}
-
-// renewAtOnce is one statement, which does no harm when it is repeated; so an error says
-// only that the holder does not know for how long it may go on.
-func (s *Store) renewAtOnce(ctx context.Context, v *values) error {
-	st, err := s.effect(ctx, runner{s: s}, &s.q.renew, v)
-	switch {
-	case err != nil && s.class(err) == busy:
-		return locked("renew", s.opts.LockWait, err)
-	case err != nil && ctx.Err() != nil:
-		return ended(ctx, "renew")
-	case err != nil:
-		return s.unsent("renew", err)
-	case !st.hit:
-		return settle.ErrClaimLost
-	}
-	return nil
-}
-
-func (s *Store) renewLocked(ctx context.Context, v *values) error {
-	quiet := s.quiet(ctx)
-	t, err := s.begin(ctx, "renew", nil)
-	if err != nil {
-		return err
-	}
-	defer t.close()
-	v.at(micros(), never)
-	st, err := s.effect(quiet, t.runner, &s.q.renew, v)
-	switch {
-	case err != nil:
-		return s.unsent("renew", err)
-	case !st.hit:
-		return settle.ErrClaimLost
-	case ctx.Err() != nil:
-		return ended(ctx, "renew")
-	}
-	if err := t.commit(); err != nil {
-		was, lookErr := s.readBack(quiet, func(ctx context.Context, q runner) (was bool, err error) {
-			_, err = q.one(ctx, &s.q.row, []any{bytesOf(v.id)}, func(rows *sql.Rows) error {
-				var o row
-				var body sql.RawBytes
-				err := rows.Scan(&o.version, &o.token, &o.due, &o.created, &body)
-				was = o.token == v.token && o.due == st.due
-				return err
-			})
-			return was, err
-		})
-		switch {
-		case lookErr != nil:
-			return failed("outcome of a renewal unknown", errors.Join(plain(err), lookErr))
-		case !was && ctx.Err() != nil:
-			return ended(ctx, "renew")
-		case !was:
-			return failed("renew", err)
-		}
-	}
-	return nil
 }

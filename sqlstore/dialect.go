@@ -45,9 +45,11 @@ type Dialect struct {
 	claimRow string            // claims one of them
 	claimDue string            // instead of both: claims, and returns id and a record each
 	claimed  string            // the ids that have a token
-	renew    string
-	list     string // id and a record, up to and including WHERE
-	overdue  string // a condition: due before {due}, or for longer than {due_in}
+	renew    string            // one claim; "" if renewAll finds out by itself
+	lockHeld string            // instead of renew: id, token and due of {ids}, locked, the locked ones left out, and the time
+	renewAll string            // those of {ids} that lockHeld found; without lockHeld, {held}: id, token, whether renewed, whether still held
+	list     string            // id and a record, up to and including WHERE
+	overdue  string            // a condition: due before {due}, or for longer than {due_in}
 	history  string
 
 	savepoint, rollbackTo, release string

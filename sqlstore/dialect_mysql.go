@@ -85,10 +85,10 @@ func MySQL() Dialect {
 		// The old version makes the statement harmless when database/sql repeats it (IC-03).
 		claimRow: `UPDATE settle_operation SET token = {token}, due = {due}, version = {version} WHERE id = {id} AND version = {was}`,
 		claimed:  `SELECT 1 FROM settle_operation WHERE id = {id} AND token = {token}`,
-		renew: `UPDATE settle_operation SET due = LAST_INSERT_ID(` + myNow + ` + {due_in})
-			WHERE id = {id} AND token = {if_token} AND due > ` + myNow,
-		list:    `SELECT o.id, ` + myRecord + ` FROM settle_operation o WHERE `,
-		overdue: `o.due < ` + myStart + ` - {x}`,
+		lockHeld: `SELECT id, token, due, ` + myNow + ` FROM settle_operation WHERE id IN ({ids}) FOR UPDATE SKIP LOCKED`,
+		renewAll: `UPDATE settle_operation SET due = ` + myNow + ` + {due_in} WHERE id IN ({ids})`,
+		list:     `SELECT o.id, ` + myRecord + ` FROM settle_operation o WHERE `,
+		overdue:  `o.due < ` + myStart + ` - {x}`,
 		history: `SELECT 1 AS seq, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after} < 1
 			UNION ALL SELECT 2, o.write_id_2, o.at_2, o.entry_2 FROM settle_operation o
 			WHERE o.id = {id} AND {after} < 2 AND o.write_id_2 IS NOT NULL

@@ -49,7 +49,7 @@ func PostgreSQL() Dialect {
 	return Dialect{
 		name: "postgres",
 		dir:  "schema/postgres",
-		mark: mark{prefix: "$"},
+		mark: mark{prefix: "$", cast: "::bytea"},
 
 		insert: `WITH w AS MATERIALIZED (` + pgSettings + `), t AS MATERIALIZED (SELECT ` + pgNow + ` AS now FROM w), u AS (
 			INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, version, token, due,
@@ -122,14 +122,25 @@ func PostgreSQL() Dialect {
 		SELECT id, version, token, due, created_at, updated_at, body, request, result, now FROM u ORDER BY was, id`,
 		claimed: `SELECT o.id, ` + pgRecord + ` FROM settle_due d JOIN settle_operation o ON o.id = d.operation
 			WHERE o.token = {token} AND o.due > ` + pgNow,
-		renew: `WITH w AS MATERIALIZED (` + pgSettings + `), u AS (
-			UPDATE settle_operation o SET due = ` + pgNow + ` + {due_in}::bigint FROM w
-			WHERE o.id = {id} AND o.token = {if_token} AND o.due > ` + pgNow + `
-			RETURNING o.id, o.due
+		// Each row is found by its key and locked by itself: a row that somebody has locked must not hold up
+		// the others (S42). The last condition on x is always true, and lets the planner expect few rows: else a plan
+		// that was made while the table was small reads all of it. What was not renewed is lost, unless the row says
+		// otherwise.
+		renewAll: `WITH w AS MATERIALIZED (` + pgSettings + `), h AS MATERIALIZED (
+			SELECT v.id, v.token FROM w CROSS JOIN (VALUES {held}) v (id, token)
+		), l AS MATERIALIZED (
+			SELECT x.id, x.token FROM h CROSS JOIN LATERAL (
+				SELECT o.id, o.token FROM settle_operation o WHERE o.id = h.id AND o.token = h.token AND o.due > ` + pgNow + ` LIMIT 1 FOR UPDATE SKIP LOCKED
+			) x WHERE x.id = h.id AND x.token = h.token
+		), u AS (
+			UPDATE settle_operation o SET due = ` + pgNow + ` + {due_in}::bigint FROM l
+			WHERE o.id = l.id AND o.token = l.token AND o.due > ` + pgNow + `
+			RETURNING o.id, o.token, o.due
 		), d AS (
 			UPDATE settle_due d SET due = u.due FROM u WHERE d.operation = u.id
 		)
-		SELECT due, due FROM u`,
+		SELECT h.id, h.token, EXISTS (SELECT 1 FROM u WHERE u.id = h.id AND u.token = h.token),
+			EXISTS (SELECT 1 FROM settle_operation o WHERE o.id = h.id AND o.token = h.token AND o.due > ` + pgNow + `) FROM h`,
 		list:    `SELECT o.id, ` + pgRecord + ` FROM settle_operation o WHERE `,
 		overdue: `o.id IN (SELECT operation FROM settle_due WHERE due < ` + pgNow + ` - {x}::bigint)`,
 		history: `SELECT 1::bigint, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after}::bigint < 1

@@ -329,8 +329,8 @@ func TestInvalid(t *testing.T) {
 	assert.Empty(t, out)
 	_, err = s.Claim(t.Context(), settle.Claim{Kinds: []string{"k"}, Limit: 1, Lease: 1})
 	require.ErrorIs(t, err, settle.ErrInvalid)
-	require.ErrorIs(t, s.Renew(t.Context(), "x", "t", 0), settle.ErrInvalid)
-	require.ErrorIs(t, s.Renew(t.Context(), "x", "", 1), settle.ErrClaimLost)
+	require.ErrorIs(t, renew(t.Context(), s, "x", "t", 0), settle.ErrInvalid)
+	require.ErrorIs(t, renew(t.Context(), s, "x", "", 1), settle.ErrClaimLost)
 	require.NoError(t, mock.ExpectationsWereMet())
 }
 
@@ -338,4 +338,13 @@ func TestDSN(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "file:/a%20b/x%3F.db?_pragma=busy_timeout%285000%29&_pragma=journal_mode%28WAL%29&_pragma=synchronous%28FULL%29"+
 		"&_pragma=wal_autocheckpoint%284000%29&_txlock=immediate", DSN("/a b/x?.db"))
+}
+
+// renew renews one claim.
+func renew(ctx context.Context, s settle.Store, id, token string, lease time.Duration) error {
+	said, err := s.Renew(ctx, []settle.Held{{ID: id, Token: token}}, lease)
+	if err != nil {
+		return err
+	}
+	return said[0]
 }

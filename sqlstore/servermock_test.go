@@ -324,8 +324,8 @@ func TestServerBusy(t *testing.T) {
 		require.ErrorIs(t, err, settle.ErrUncommitted)
 		require.ErrorIs(t, err, v.busy)
 
-		v.write(mock, "UPDATE settle_operation", v.busy, false)
-		require.ErrorIs(t, s.Renew(t.Context(), "op-1", "t", time.Minute), settle.ErrUncommitted)
+		v.renewal(mock, v.busy)
+		require.ErrorIs(t, renew(t.Context(), s, "op-1", "t", time.Minute), settle.ErrUncommitted)
 		require.NoError(t, mock.ExpectationsWereMet())
 	})
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // Statements are written with named parameters, {id}, which a query turns into the
-// placeholders of its database. {kinds} is a list of n of them.
+// placeholders of its database. {kinds} and {ids} are lists of n of them, {held} is one of n rows
+// of a record's id and a token.
 type query struct {
 	text   string
 	params []param
@@ -20,6 +21,7 @@ type query struct {
 type mark struct {
 	prefix   string // before a number; "" for plain question marks, which cannot be used twice
 	question bool
+	cast     string // of an id or a token in a list of rows, whose types nothing else tells
 }
 
 // param is a value that a statement can ask for.
@@ -61,6 +63,9 @@ const (
 	pName2
 	pName3
 	pKinds
+	pIDs
+	pHeld
+	pHeldToken // of the id before it; no statement names it
 )
 
 // paramOf knows the names that statements use.
@@ -71,6 +76,7 @@ func paramOf(name string) (param, bool) {
 		pNow: "now", pCreated: "created", pDue: "due", pDueIn: "due_in", pKeep: "keep", pBody: "body", pRequest: "request", pResult: "result",
 		pWrite: "write", pEntry: "entry", pLate: "late", pWait: "wait", pLimit: "limit", pAfter: "after",
 		pName0: "name0", pName1: "name1", pName2: "name2", pName3: "name3", pKinds: "kinds",
+		pIDs: "ids", pHeld: "held",
 	} {
 		if n == name {
 			return param(i), true
@@ -81,12 +87,12 @@ func paramOf(name string) (param, bool) {
 
 // compile panics over a name that nobody knows: a mistake in a dialect, which the first
 // New with it shows.
-func compile(text string, m mark, kinds int) query {
+func compile(text string, m mark, n int) query {
 	var out strings.Builder
 	q := query{}
 	place := func(p param) {
 		at := -1
-		if !m.question && p != pKinds {
+		if !m.question && p < pKinds {
 			for i, have := range q.params {
 				if have == p {
 					at = i
@@ -114,15 +120,24 @@ func compile(text string, m mark, kinds int) query {
 		if !known || !closed {
 			panic("settle/sqlstore: unknown parameter {" + name + "}")
 		}
-		if p == pKinds {
-			for i := range kinds {
-				if i > 0 {
-					out.WriteString(", ")
-				}
-				place(p)
-			}
-		} else {
+		if p < pKinds {
 			place(p)
+			text = after
+			continue
+		}
+		for i := range n {
+			if i > 0 {
+				out.WriteString(", ")
+			}
+			if p != pHeld {
+				place(p)
+				continue
+			}
+			out.WriteString("(")
+			place(p)
+			out.WriteString(m.cast + ", ")
+			place(pHeldToken)
+			out.WriteString(m.cast + ")")
 		}
 		text = after
 	}
@@ -153,18 +168,26 @@ type values struct {
 	after   int64
 	names   [4]string
 	kinds   []string
+	held    []settle.Held
 }
 
 func (v *values) list(params []param) []any {
 	out := make([]any, len(params))
-	kind := 0
+	kind, id, token := 0, 0, 0
 	for i, p := range params {
-		if p == pKinds {
+		switch p { //nolint:exhaustive // all others are no lists
+		case pKinds:
 			out[i] = bytesOf(v.kinds[kind])
 			kind++
-			continue
+		case pIDs, pHeld:
+			out[i] = bytesOf(v.held[id].ID)
+			id++
+		case pHeldToken:
+			out[i] = bytesOf(v.held[token].Token)
+			token++
+		default:
+			out[i] = v.of(p)
 		}
-		out[i] = v.of(p)
 	}
 	return out
 }
@@ -235,7 +258,7 @@ func (v *values) of(p param) any {
 		return v.after
 	case pName0, pName1, pName2, pName3:
 		return bytesOf(v.names[p-pName0])
-	case pKinds:
+	case pKinds, pIDs, pHeld, pHeldToken:
 	}
 	panic("settle/sqlstore: a list is no value")
 }

@@ -57,14 +57,14 @@ type Store struct {
 	flush flusher
 
 	mu     sync.RWMutex
-	lists  map[listed]*query // statements with a list of kinds
+	lists  map[listed]*query // statements with a list
 	closed bool
 	known  map[any]struct{} // driver connections that were made ready
 }
 
 type listed struct {
-	text  string
-	kinds int
+	text string
+	n    int
 }
 
 // queries are the statements of a dialect, compiled.
@@ -199,13 +199,13 @@ func (s *Store) prepare(ctx context.Context, q *query) (err error) {
 	return nil
 }
 
-// with returns a statement with a list of n kinds. It is never called by who has a
+// with returns a statement with a list of n. It is never called by who has a
 // transaction: in a pool of one connection it would wait for itself.
 func (s *Store) with(ctx context.Context, text string, n int) (*query, error) {
 	key := listed{text, n}
 	s.mu.RLock()
 	q, have := s.lists[key]
-	full := len(s.lists) > 100 // kinds come in ever new numbers: do without
+	full := len(s.lists) > 100 // lists come in ever new numbers: do without
 	s.mu.RUnlock()
 	if have {
 		return q, nil

@@ -132,9 +132,9 @@ func (s *Store) beginPlain(ctx context.Context, doing string) (*step, error) {
 	var tx *sql.Tx
 	if err == nil {
 		// Every statement of a write locks what it reads, so the level does not matter to it; what is
-		// set costs MySQL a round trip. A claim must not lock gaps between rows that are due.
+		// set costs MySQL a round trip. A claim and a renewal must not lock gaps between rows.
 		var level *sql.TxOptions
-		if doing == "claim" || s.d.answer == answerRow {
+		if doing == "claim" || doing == "renew" || s.d.answer == answerRow {
 			level = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 		}
 		tx, err = conn.BeginTx(ctx, level)

@@ -71,13 +71,13 @@ func TestIC19_SkewedClocks(t *testing.T) {
 		ahead.works(t, fast.seen)
 		assert.Zero(t, ahead.calls("held"))
 		assert.Zero(t, ahead.calls("left"))
-		require.NoError(t, slow.Renew(t.Context(), r.ID, "dead", 20*time.Second), "its lease was healthy all the time")
+		require.NoError(t, renew(t.Context(), slow, r.ID, "dead", 20*time.Second), "its lease was healthy all the time")
 		close(release)
 		require.NoError(t, <-done)
 		assert.Equal(t, 1, holder.calls("held")+ahead.calls("held"))
 
 		later(t, db, d, r.ID, 20_000_000)
-		require.ErrorIs(t, slow.Renew(t.Context(), r.ID, "dead", 20*time.Second), settle.ErrClaimLost)
+		require.ErrorIs(t, renew(t.Context(), slow, r.ID, "dead", 20*time.Second), settle.ErrClaimLost)
 		sent := make(chan struct{})
 		behind := newPayments(t, slow, &settle.Options{Clock: wrongClock(-25 * time.Second)}, func(_ context.Context, c *settle.Call[areq]) {
 			if c.Subject == "left" {
@@ -179,9 +179,9 @@ func TestIC28_NothingChanged(t *testing.T) {
 			require.NoError(t, err)
 			assert.EqualValues(t, 7, stamp, "what the store goes by does not depend on it")
 			for range 2 {
-				require.NoError(t, s.Renew(t.Context(), out[0].ID, "t1", time.Minute))
+				require.NoError(t, renew(t.Context(), s, out[0].ID, "t1", time.Minute))
 			}
-			require.ErrorIs(t, s.Renew(t.Context(), out[0].ID, "other", time.Minute), settle.ErrClaimLost)
+			require.ErrorIs(t, renew(t.Context(), s, out[0].ID, "other", time.Minute), settle.ErrClaimLost)
 			done, err := s.Commit(t.Context(), outcome(out[0]))
 			require.NoError(t, err)
 			again, err := s.Commit(t.Context(), outcome(out[0]))
@@ -196,7 +196,7 @@ func TestIC28_NothingChanged(t *testing.T) {
 			out, err := s.Commit(t.Context(), create("1"))
 			require.NoError(t, err)
 			for range 2 {
-				require.NoError(t, s.Renew(t.Context(), out[0].ID, "t1", time.Minute))
+				require.NoError(t, renew(t.Context(), s, out[0].ID, "t1", time.Minute))
 			}
 			for range 2 {
 				done, err := s.Commit(t.Context(), outcome(out[0]))

@@ -97,11 +97,11 @@ func TestIC22_LostCommitAnswerOnServers(t *testing.T) {
 				}
 				r := commit("create", create(key))
 				ctx, cancel := lose("renew")
-				err := s.Renew(ctx, r.ID, r.Token, time.Hour)
+				err := renew(ctx, s, r.ID, r.Token, time.Hour)
 				cancel()
 				f.set(nil)
 				assert.NotErrorIs(t, err, settle.ErrClaimLost, name)
-				require.NoError(t, s.Renew(t.Context(), r.ID, r.Token, time.Hour), name)
+				require.NoError(t, renew(t.Context(), s, r.ID, r.Token, time.Hour), name)
 				commit("outcome", outcome(r))
 
 				hooked := create("hooked" + key)

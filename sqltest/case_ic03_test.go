@@ -148,7 +148,7 @@ func ic03Life(t *testing.T, s *sqlstore.Store, f *faults, order string, n int) s
 	})
 	require.Len(t, claimed, 1, "when the answer to %q was lost", fault.lost)
 	require.EqualValues(t, 2, claimed[0].Version)
-	do("renewal", func() error { return s.Renew(t.Context(), r.ID, "mine", 2*time.Hour) })
+	do("renewal", func() error { return renew(t.Context(), s, r.ID, "mine", 2*time.Hour) })
 	r = claimed[0]
 	r.Attempts = append(r.Attempts, settle.Attempt{N: 2, Start: r.AsOf, Grace: time.Minute})
 	r = commit("attempt", r, settle.Write{IfToken: "mine", DueIn: settle.Keep})

@@ -87,7 +87,7 @@ func TestIC22_LostCommitAnswer(t *testing.T) {
 
 					ctx, cancel = lose()
 					defer cancel()
-					check(s.Renew(ctx, r.ID, "t1", time.Hour))
+					check(renew(ctx, s, r.ID, "t1", time.Hour))
 					got, err := s.Get(t.Context(), settle.ByID(r.ID))
 					require.NoError(t, err)
 					assert.Equal(t, carriedOut, got.Due.Sub(r.Due) > time.Minute)
@@ -143,7 +143,7 @@ func TestIC03_HiddenRetry(t *testing.T) {
 				out, err := s.Commit(ctx, create("1"))
 				require.NoError(t, err)
 				again()
-				require.NoError(t, s.Renew(ctx, out[0].ID, "t1", time.Minute))
+				require.NoError(t, renew(ctx, s, out[0].ID, "t1", time.Minute))
 				again()
 				out, err = s.Commit(ctx, outcome(out[0]))
 				require.NoError(t, err)
@@ -299,7 +299,7 @@ func TestIC23_Canceled(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = s.Claim(ctx, settle.Claim{Kinds: []string{"charge"}, Token: "x", Lease: 1, Limit: 1})
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, s.Renew(ctx, "x", "x", 1), context.Canceled)
+	require.ErrorIs(t, renew(ctx, s, "x", "x", 1), context.Canceled)
 
 	for _, text := range []string{"BEGIN", "UPDATE settle_schema", "INSERT INTO settle_operation"} {
 		ctx, cancel := context.WithCancel(t.Context())

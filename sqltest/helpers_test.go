@@ -73,3 +73,12 @@ func succeeded(r settle.Record) settle.Record {
 	r.State, r.Token, r.Result = settle.StateSucceeded, "", result
 	return r
 }
+
+// renew renews one claim.
+func renew(ctx context.Context, s settle.Store, id, token string, lease time.Duration) error {
+	said, err := s.Renew(ctx, []settle.Held{{ID: id, Token: token}}, lease)
+	if err != nil {
+		return err
+	}
+	return said[0]
+}

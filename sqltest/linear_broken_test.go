@@ -229,10 +229,18 @@ type revive struct {
 	mu sync.Mutex
 }
 
-func (s *revive) Renew(ctx context.Context, id, token string, lease time.Duration) error {
+func (s *revive) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+	out := make([]error, len(held))
+	for i, h := range held {
+		out[i] = s.renew(ctx, h.ID, h.Token, lease)
+	}
+	return out, nil
+}
+
+func (s *revive) renew(ctx context.Context, id, token string, lease time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.memory.Renew(ctx, id, token, lease)
+	err := renew(ctx, s.memory, id, token, lease)
 	r, gone := s.memory.Get(ctx, settle.ByID(id))
 	if !errors.Is(err, settle.ErrClaimLost) || gone != nil || r.Token != token || r.Due.IsZero() {
 		return err
@@ -241,7 +249,7 @@ func (s *revive) Renew(ctx context.Context, id, token string, lease time.Duratio
 	late := r.AsOf.Sub(r.Due).Microseconds() + 2
 	s.clock.back.Store(late)
 	defer s.clock.back.Store(0)
-	return s.memory.Renew(ctx, id, token, lease+time.Duration(late)*time.Microsecond)
+	return renew(ctx, s.memory, id, token, lease+time.Duration(late)*time.Microsecond)
 }
 
 // The others wait while the clock is turned, so that nothing but the lease is wrong.

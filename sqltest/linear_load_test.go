@@ -425,7 +425,7 @@ func (c *client) renew(ctx context.Context, id string, r settle.Record) {
 	b, reaches := c.begin(ctx)
 	err := errNoAnswer
 	if reaches {
-		err = b.end(c.store.Renew(b.ctx, id, call.token, call.due))
+		err = b.end(renew(b.ctx, c.store, id, call.token, call.due))
 	}
 	b.back = c.tick.Add(1)
 	a := &lifeAnswer{result: resultOf(err)}

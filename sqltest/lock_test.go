@@ -70,7 +70,7 @@ func TestLocked(t *testing.T) {
 			for what, f := range map[string]func(ctx context.Context) error{
 				"create": func(ctx context.Context) error { _, err := s.Commit(ctx, create("2")); return err },
 				"update": func(ctx context.Context) error { _, err := s.Commit(ctx, outcome(out[0])); return err },
-				"renew":  func(ctx context.Context) error { return s.Renew(ctx, out[0].ID, "t1", time.Minute) },
+				"renew":  func(ctx context.Context) error { return renew(ctx, s, out[0].ID, "t1", time.Minute) },
 			} {
 				err := quick(2*time.Second, func() error { return f(t.Context()) })
 				require.ErrorIs(t, err, settle.ErrUncommitted, what)
@@ -139,7 +139,7 @@ func TestOneConnection(t *testing.T) {
 			got, err := s.Claim(ctx, settle.Claim{Kinds: []string{"a", "charge"}, Token: "x", Lease: time.Minute, Limit: 10})
 			require.NoError(t, err)
 			require.Len(t, got, 1)
-			require.NoError(t, s.Renew(ctx, got[0].ID, "x", time.Hour))
+			require.NoError(t, renew(ctx, s, got[0].ID, "x", time.Hour))
 			_, err = s.List(ctx, settle.Query{})
 			require.NoError(t, err)
 			c.ID = "again"

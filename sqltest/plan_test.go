@@ -111,7 +111,15 @@ func everything(t *testing.T, s *sqlstore.Store) {
 		return out[0]
 	}
 	r := commit(create("a"))
-	require.NoError(t, s.Renew(ctx, r.ID, r.Token, time.Minute))
+	for _, n := range []int{1, 5, 60, 200} {
+		held := []settle.Held{{ID: r.ID, Token: r.Token}}
+		for i := range n - 1 {
+			held = append(held, settle.Held{ID: fmt.Sprintf("0092b8f4-%d", i+1), Token: r.Token})
+		}
+		said, err := s.Renew(ctx, held, time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, said[0])
+	}
 	r = commit(outcome(r))
 	r = commit(outcome(r))
 	commit(outcome(r)) // again

@@ -19,7 +19,8 @@ type bent struct {
 	get     func(ctx context.Context, by settle.Index) (settle.Record, error)
 	commit  func(ctx context.Context, c settle.Change) ([]settle.Record, error)
 	claim   func(ctx context.Context, c settle.Claim) ([]settle.Record, error)
-	renew   func(ctx context.Context, id, token string, lease time.Duration) error
+	renew   func(ctx context.Context, id, token string, lease time.Duration) error // one claim of a renewal
+	batch   func(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error)
 	list    func(ctx context.Context, q settle.Query) ([]settle.Record, error)
 	history func(ctx context.Context, id string, after int64, limit int) ([]settle.Entry, error)
 
@@ -29,7 +30,21 @@ type bent struct {
 
 // sound is a bent store with nothing bent yet: each method is one to build on.
 func sound(m *memstore.Store) *bent {
-	return &bent{Store: m, seen: map[string]struct{}{}, get: m.Get, commit: m.Commit, claim: m.Claim, renew: m.Renew, list: m.List, history: m.History}
+	b := &bent{Store: m, seen: map[string]struct{}{}, get: m.Get, commit: m.Commit, claim: m.Claim, list: m.List, history: m.History}
+	b.renew = func(ctx context.Context, id, token string, lease time.Duration) error {
+		return renew(ctx, m, id, token, lease)
+	}
+	b.batch = func(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+		out := make([]error, len(held))
+		for i, h := range held {
+			out[i] = b.renew(ctx, h.ID, h.Token, lease)
+			if out[i] != nil && !errors.Is(out[i], settle.ErrClaimLost) {
+				return nil, out[i]
+			}
+		}
+		return out, nil
+	}
+	return b
 }
 
 func (b *bent) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
@@ -44,8 +59,8 @@ func (b *bent) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, erro
 	return b.claim(ctx, c)
 }
 
-func (b *bent) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	return b.renew(ctx, id, token, lease)
+func (b *bent) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+	return b.batch(ctx, held, lease)
 }
 
 func (b *bent) List(ctx context.Context, q settle.Query) ([]settle.Record, error) {

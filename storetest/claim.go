@@ -19,13 +19,16 @@ func claimCases() []testCase {
 		{clause: "S31", name: "ended_lease", proves: "a record whose lease has ended is handed out again under the new token", run: endedLease},
 		{clause: "S32", name: "sets", proves: "a claim sets token, due and version, and changes nothing else", run: claimSets},
 		{clause: "S32", name: "no_entry", proves: "a claim leaves no history entry", run: claimNoEntry},
-		{clause: "S40", name: "renew", proves: "a renewal moves the end of the lease, both ways, and nothing else", run: renew},
+		{clause: "S40", name: "renew", proves: "a renewal moves the end of the lease, both ways, and nothing else", run: renewMoves},
 		{clause: "S40", name: "renewed_is_kept", proves: "a renewed record is not handed out when its first lease would have ended", run: renewedIsKept},
 		{clause: "S41", name: "wrong_token", proves: "a renewal under another token is refused and changes nothing", run: renewWrongToken},
 		{clause: "S41", name: "not_claimed", proves: "a record that nobody claimed cannot be renewed", run: renewNotClaimed},
 		{clause: "S41", name: "ended_lease", proves: "a lease that has ended stays ended, though nobody else claimed", run: renewEnded},
 		{clause: "S41", name: "claimed_by_next", proves: "a former holder cannot renew the lease of the next", run: renewClaimedByNext},
 		{clause: "S41", name: "given_up", proves: "a claim that its holder ended cannot be renewed", run: renewGivenUp},
+		{clause: "S42", name: "each", proves: "claims that are renewed at once are answered one by one, in their order: those that are held are renewed, whatever the others are", run: renewEachAlone},
+		{clause: "S42", name: "many", proves: "any number of claims are renewed by one call", run: renewMany},
+		{clause: "S42", name: "none", proves: "a renewal of nothing succeeds", run: renewNone},
 	}
 }
 
@@ -176,11 +179,11 @@ func claimNoEntry(t tester, e *env) {
 	}
 }
 
-func renew(t tester, e *env) {
+func renewMoves(t tester, e *env) {
 	r := e.claimed(t, time.Hour)
 	for _, lease := range []time.Duration{2 * time.Hour, time.Minute, 30 * time.Minute} {
 		before := e.read(t, r.ID)
-		if err := e.store.Renew(t.Context(), r.ID, r.Token, lease); err != nil {
+		if err := renew(t.Context(), e.store, r.ID, r.Token, lease); err != nil {
 			t.Fatalf("Renew by the holder failed: %v", err)
 		}
 		after := e.read(t, r.ID)
@@ -205,7 +208,7 @@ func renewedIsKept(t tester, e *env) {
 	for lease := 50 * time.Millisecond; ; lease *= 4 {
 		e.untilDue(t, r.ID)
 		got := e.claimOne(t, lease)
-		err := e.store.Renew(t.Context(), r.ID, got.Token, time.Hour)
+		err := renew(t.Context(), e.store, r.ID, got.Token, time.Hour)
 		if errors.Is(err, settle.ErrClaimLost) && lease < 30*time.Second {
 			continue
 		}
@@ -223,7 +226,7 @@ func renewedIsKept(t tester, e *env) {
 func (e *env) lost(t tester, id, token string) {
 	t.Helper()
 	before := e.read(t, id)
-	if err := e.store.Renew(t.Context(), id, token, time.Hour); !errors.Is(err, settle.ErrClaimLost) {
+	if err := renew(t.Context(), e.store, id, token, time.Hour); !errors.Is(err, settle.ErrClaimLost) {
 		t.Errorf("Renew: got error %v, want ErrClaimLost", err)
 	}
 	same(t, "after the refused renewal, the record", e.read(t, id), before)
@@ -268,4 +271,76 @@ func renewGivenUp(t tester, e *env) {
 	r.Token = token
 	r = e.commit(t, dueIn(update(r), settle.Never))[0]
 	e.lost(t, r.ID, token) // no Due: no lease
+}
+
+func renewEachAlone(t tester, e *env) {
+	a, b, c := e.claimed(t, time.Hour), e.claimed(t, time.Hour), e.claimed(t, time.Hour)
+	ended := e.claimed(t, time.Microsecond)
+	e.untilDue(t, ended.ID)
+	free := e.due(t, time.Hour)
+	held := func(r settle.Record, token string) settle.Held { return settle.Held{ID: r.ID, Token: token} }
+	asked := []settle.Held{
+		held(ended, ended.Token), held(c, c.Token), held(a, b.Token), {ID: e.uuid(), Token: a.Token}, held(a, a.Token), held(free, ""),
+		held(b, e.uuid()), held(a, a.Token), held(free, free.Token), {},
+	}
+	renewed := []int{1, 4, 7}
+	answers, err := e.store.Renew(t.Context(), asked, 3*time.Hour)
+	if err != nil || len(answers) != len(asked) {
+		t.Fatalf("Renew of %d claims gave %d answers and error %v, want one answer each", len(asked), len(answers), err)
+	}
+	for i, err := range answers {
+		switch want := slices.Contains(renewed, i); {
+		case want && err != nil:
+			t.Errorf("claim %d is held, and the answer is %v", i, err)
+		case !want && !errors.Is(err, settle.ErrClaimLost):
+			t.Errorf("claim %d is nobody's, and the answer is %v, want ErrClaimLost", i, err)
+		}
+	}
+	for _, r := range []settle.Record{a, c} {
+		now := e.read(t, r.ID)
+		if now.Due.Sub(r.Due) < time.Hour {
+			t.Errorf("a claim that was renewed among others ends at %v, want two hours after %v", now.Due, r.Due)
+		}
+		now.Due = r.Due
+		same(t, "the record renewed among others", now, r)
+	}
+	for _, r := range []settle.Record{b, ended, free} {
+		same(t, "the record that was not renewed", e.read(t, r.ID), r)
+	}
+}
+
+func renewMany(t tester, e *env) {
+	const n = 300
+	var ws []settle.Write
+	for range n {
+		ws = append(ws, dueIn(create(e.record()), 0))
+	}
+	rs := e.commit(t, ws...)
+	e.untilDue(t, rs[n-1].ID)
+	got := e.claim(t, time.Hour, n)
+	if len(got) != n {
+		t.Fatalf("the claim handed out %d records, want %d", len(got), n)
+	}
+	held := make([]settle.Held, n)
+	for i, r := range got {
+		held[i] = settle.Held{ID: r.ID, Token: r.Token}
+	}
+	answers, err := e.store.Renew(t.Context(), held, 3*time.Hour)
+	if err != nil || len(answers) != n {
+		t.Fatalf("Renew of %d claims gave %d answers and error %v", n, len(answers), err)
+	}
+	for i, err := range answers {
+		if err != nil {
+			t.Fatalf("claim %d of %d: %v", i, n, err)
+		}
+		if now := e.read(t, held[i].ID); now.Due.Sub(got[i].Due) < time.Hour {
+			t.Fatalf("claim %d of %d ends at %v, want two hours after %v", i, n, now.Due, got[i].Due)
+		}
+	}
+}
+
+func renewNone(t tester, e *env) {
+	if answers, err := e.store.Renew(t.Context(), nil, time.Hour); err != nil || len(answers) != 0 {
+		t.Errorf("Renew of no claim gave %d answers and error %v", len(answers), err)
+	}
 }

@@ -24,7 +24,8 @@ var clauses = map[string]string{
 	"S31": "each is handed to one caller only, until its lease ends.",
 	"S32": "claiming sets Token, Due = now + Lease, and raises Version; it leaves no entry. The record comes back as it is after that, with AsOf; everything else is unchanged.",
 	"S40": "it changes Due only, not the version.",
-	"S41": "ErrClaimLost if the token is empty, not the stored one, or its lease has ended: a dead lease is never revived.",
+	"S41": "the answer is ErrClaimLost if the token is empty, not the stored one, or its lease has ended: a dead lease is never revived.",
+	"S42": "each claim is answered for itself: nil if it was renewed, however the others fared. A record that somebody else has locked holds up no other; its answer may be ErrUncommitted.",
 	"S50": "exactly those that match, after q.After.",
 	"S60": "every committed write is there once.",
 

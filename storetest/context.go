@@ -39,7 +39,7 @@ func doneBefore(t tester, e *env) {
 		"Get":                  func() error { _, err := e.store.Get(ctx, settle.ByID(ready.ID)); return err },
 		"List":                 func() error { _, err := e.store.List(ctx, settle.Query{}); return err },
 		"History":              func() error { _, err := e.store.History(ctx, ready.ID, 0, 1); return err },
-		"Renew":                func() error { return e.store.Renew(ctx, leased.ID, leased.Token, 9*time.Hour) },
+		"Renew":                func() error { return renew(ctx, e.store, leased.ID, leased.Token, 9*time.Hour) },
 		"Claim": func() error {
 			_, err := e.store.Claim(ctx, settle.Claim{Kinds: []string{kind}, Token: e.uuid(), Lease: time.Hour, Limit: 1})
 			return err

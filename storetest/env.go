@@ -334,3 +334,15 @@ func name(by settle.Index) string {
 	}
 	return fmt.Sprintf("%s %q", by.Name, by.Parts)
 }
+
+// renew renews one claim.
+func renew(ctx context.Context, s settle.Store, id, token string, lease time.Duration) error {
+	answers, err := s.Renew(ctx, []settle.Held{{ID: id, Token: token}}, lease)
+	if err == nil && len(answers) != 1 {
+		return fmt.Errorf("%d answers for one claim", len(answers))
+	}
+	if err != nil {
+		return err
+	}
+	return answers[0]
+}

@@ -139,7 +139,7 @@ func claimLost(t tester, e *env) {
 			t.Errorf("%s: the record was handed out again", b.name)
 		}
 		// Who reads its own token back holds the claim, and can give it up.
-		if err := e.store.Renew(t.Context(), r.ID, c.Token, 2*time.Hour); err != nil {
+		if err := renew(t.Context(), e.store, r.ID, c.Token, 2*time.Hour); err != nil {
 			t.Errorf("%s: Renew by the holder failed: %v", b.name, err)
 		}
 		e.commit(t, dueIn(ifToken(update(now), c.Token), 0))
@@ -154,14 +154,14 @@ func claimLost(t tester, e *env) {
 func renewalLost(t tester, e *env) {
 	for _, b := range blows() {
 		r := e.claimed(t, time.Hour)
-		if err := e.lossy(Always(OpRenew, b.x)).store.Renew(t.Context(), r.ID, r.Token, 3*time.Hour); !errors.Is(err, errLost) {
+		if err := renew(t.Context(), e.lossy(Always(OpRenew, b.x)).store, r.ID, r.Token, 3*time.Hour); !errors.Is(err, errLost) {
 			t.Fatalf("%s: got error %v, want the fault's", b.name, err)
 		}
 		now := e.read(t, r.ID)
 		if moved := now.Due.Sub(r.Due) > time.Hour; moved != b.made {
 			t.Errorf("%s: the lease was renewed: %v, want %v", b.name, moved, b.made)
 		}
-		if err := e.store.Renew(t.Context(), r.ID, r.Token, 5*time.Hour); err != nil {
+		if err := renew(t.Context(), e.store, r.ID, r.Token, 5*time.Hour); err != nil {
 			t.Errorf("%s: the next renewal by the holder failed: %v", b.name, err)
 		}
 		after := e.read(t, r.ID)
@@ -222,7 +222,7 @@ func (e *env) life(t tester) (id, child string, changes []string) {
 		}
 		return errors.Join(err, errLost)
 	})
-	again("the renewal", func() error { return e.store.Renew(t.Context(), r.ID, token, 2*time.Hour) })
+	again("the renewal", func() error { return renew(t.Context(), e.store, r.ID, token, 2*time.Hour) })
 	r.Code = "in progress"
 	r = commit("the update", e.change(ifToken(update(r), token)))
 	baby := e.record()

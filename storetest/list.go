@@ -226,7 +226,7 @@ func entriesNeverChange(t tester, e *env) {
 	first := e.history(t, r.ID)
 	e.untilDue(t, r.ID)
 	r = e.claimOne(t, time.Hour)
-	if err := e.store.Renew(t.Context(), r.ID, r.Token, 2*time.Hour); err != nil {
+	if err := renew(t.Context(), e.store, r.ID, r.Token, 2*time.Hour); err != nil {
 		t.Fatalf("Renew failed: %v", err)
 	}
 	for i := range 4 {

@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/settle-go/settle"
@@ -178,7 +180,7 @@ func renewMutants() []mutant {
 	renews := func(when func(now settle.Record, token string) bool) func(*bent) {
 		return func(b *bent) {
 			b.renew = func(ctx context.Context, id, token string, lease time.Duration) error {
-				err := b.Store.Renew(ctx, id, token, lease)
+				err := renew(ctx, b.Store, id, token, lease)
 				if now, ok := b.stored(id); err != nil && ok && when(now, token) {
 					return nil
 				}
@@ -192,7 +194,7 @@ func renewMutants() []mutant {
 			bend: func(b *bent) {
 				n := map[string]int64{}
 				b.renew = func(ctx context.Context, id, token string, lease time.Duration) error {
-					err := b.Store.Renew(ctx, id, token, lease)
+					err := renew(ctx, b.Store, id, token, lease)
 					if err == nil {
 						b.remember(func() { n[id]++ })
 					}
@@ -208,7 +210,7 @@ func renewMutants() []mutant {
 					if now, ok := b.stored(id); ok && now.Token == token && now.Due.Sub(now.AsOf) > lease {
 						return nil
 					}
-					return b.Store.Renew(ctx, id, token, lease)
+					return renew(ctx, b.Store, id, token, lease)
 				}
 			},
 		},
@@ -219,7 +221,7 @@ func renewMutants() []mutant {
 					if now, ok := b.stored(id); ok {
 						lease += max(0, now.Due.Sub(now.AsOf))
 					}
-					return b.Store.Renew(ctx, id, token, lease)
+					return renew(ctx, b.Store, id, token, lease)
 				}
 			},
 		},
@@ -251,7 +253,7 @@ func renewMutants() []mutant {
 				b.renew = func(ctx context.Context, id, token string, lease time.Duration) (err error) {
 					b.remember(func() {
 						if err = settle.ErrClaimLost; !done[token] {
-							err = b.Store.Renew(ctx, id, token, lease)
+							err = renew(ctx, b.Store, id, token, lease)
 						}
 						done[token] = done[token] || err == nil
 					})
@@ -264,7 +266,7 @@ func renewMutants() []mutant {
 			bend: func(b *bent) {
 				b.renew = func(ctx context.Context, id, _ string, lease time.Duration) error {
 					now, _ := b.stored(id)
-					return b.Store.Renew(ctx, id, now.Token, lease)
+					return renew(ctx, b.Store, id, now.Token, lease)
 				}
 			},
 		},
@@ -274,7 +276,7 @@ func renewMutants() []mutant {
 				b.renew = func(ctx context.Context, id, token string, lease time.Duration) error {
 					now, _ := b.stored(id)
 					if token == "" || now.Token != token || now.Due.IsZero() || now.Due.After(now.AsOf) {
-						return b.Store.Renew(ctx, id, token, lease)
+						return renew(ctx, b.Store, id, token, lease)
 					}
 					w := settle.Write{Record: now, IfVersion: now.Version, DueIn: lease}
 					_, err := b.Store.Commit(ctx, settle.Change{ID: "renewal of " + token, Writes: []settle.Write{w}})
@@ -292,5 +294,64 @@ func renewMutants() []mutant {
 				return token != "" && now.Token == token && now.Due.IsZero()
 			}),
 		},
+		{
+			name: "one lost claim ends the renewal of all", cases: []string{"S42/each"},
+			bend: batches(func(b *bent, ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+				out, err := b.Store.Renew(ctx, held, lease)
+				return out, errors.Join(append(out, err)...)
+			}),
+		},
+		{
+			name: "lost claims have no answer", cases: []string{"S42/each"},
+			bend: batches(func(b *bent, ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+				out, err := b.Store.Renew(ctx, held, lease)
+				return slices.DeleteFunc(out, func(err error) bool { return len(held) > 1 && err != nil }), err
+			}),
+		},
+		{
+			name: "renewals are answered in order of id", cases: []string{"S42/each"},
+			bend: batches(func(b *bent, ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+				held = slices.SortedFunc(slices.Values(held), func(a, b settle.Held) int { return strings.Compare(a.ID, b.ID) })
+				return b.Store.Renew(ctx, held, lease)
+			}),
+		},
+		{
+			name: "any token of a renewal will do for all of its records", cases: []string{"S42/each"},
+			bend: batches(func(b *bent, ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+				given := slices.Clone(held)
+				for i, h := range given {
+					now, _ := b.stored(h.ID)
+					if slices.ContainsFunc(held, func(o settle.Held) bool { return o.Token != "" && o.Token == now.Token }) {
+						given[i].Token = now.Token
+					}
+				}
+				return b.Store.Renew(ctx, given, lease)
+			}),
+		},
+		{
+			name: "a renewal reaches the first hundred claims", cases: []string{"S42/many"},
+			bend: batches(func(b *bent, ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+				out, err := b.Store.Renew(ctx, held[:min(len(held), 100)], lease)
+				return append(out, make([]error, len(held)-len(out))...), err
+			}),
+		},
+		{
+			name: "a renewal of nothing is an error", cases: []string{"S42/none"},
+			bend: batches(func(b *bent, ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+				if len(held) == 0 {
+					return nil, settle.ErrInvalid
+				}
+				return b.Store.Renew(ctx, held, lease)
+			}),
+		},
+	}
+}
+
+// batches replaces Renew.
+func batches(f func(b *bent, ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error)) func(*bent) {
+	return func(b *bent) {
+		b.batch = func(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+			return f(b, ctx, held, lease)
+		}
 	}
 }

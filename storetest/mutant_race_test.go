@@ -40,7 +40,7 @@ func contextMutants() []mutant {
 			name: "a renewal is made under a done context", cases: []string{"S5/done_before"},
 			bend: func(b *bent) {
 				b.renew = func(ctx context.Context, id, token string, lease time.Duration) error {
-					return errors.Join(b.Store.Renew(context.WithoutCancel(ctx), id, token, lease), ctx.Err())
+					return errors.Join(renew(context.WithoutCancel(ctx), b.Store, id, token, lease), ctx.Err())
 				}
 			},
 		},

@@ -349,7 +349,7 @@ func allMethods(t tester, e *env) {
 			}
 			return err
 		case 1:
-			if err := e.store.Renew(ctx, r.ID, r.Token, time.Microsecond); r.Token != "" && err != nil && !errors.Is(err, settle.ErrClaimLost) {
+			if err := renew(ctx, e.store, r.ID, r.Token, time.Microsecond); r.Token != "" && err != nil && !errors.Is(err, settle.ErrClaimLost) {
 				return err
 			}
 		case 2:

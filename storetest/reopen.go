@@ -50,10 +50,10 @@ func reopenClaims(t tester, e *env) {
 	if got := o.claim(t, time.Hour, 10); len(got) != 0 {
 		t.Errorf("the second handle handed out a claimed record")
 	}
-	if err := o.store.Renew(t.Context(), r.ID, r.Token, 2*time.Hour); err != nil {
+	if err := renew(t.Context(), o.store, r.ID, r.Token, 2*time.Hour); err != nil {
 		t.Errorf("Renew on the second handle failed: %v", err)
 	}
-	if err := o.store.Renew(t.Context(), r.ID, o.uuid(), 2*time.Hour); !errors.Is(err, settle.ErrClaimLost) {
+	if err := renew(t.Context(), o.store, r.ID, o.uuid(), 2*time.Hour); !errors.Is(err, settle.ErrClaimLost) {
 		t.Errorf("Renew on the second handle: got error %v, want ErrClaimLost", err)
 	}
 	ready := e.due(t, 0)

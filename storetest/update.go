@@ -79,7 +79,7 @@ func dueKept(t tester, e *env) {
 
 func dueKeptAfterRenew(t tester, e *env) {
 	r := e.claimed(t, time.Hour)
-	if err := e.store.Renew(t.Context(), r.ID, r.Token, 2*time.Hour); err != nil {
+	if err := renew(t.Context(), e.store, r.ID, r.Token, 2*time.Hour); err != nil {
 		t.Fatalf("Renew failed: %v", err)
 	}
 	renewed := e.read(t, r.ID)

@@ -185,11 +185,8 @@ func (w *wrapped) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, e
 }
 
 // Renew implements settle.Store.
-func (w *wrapped) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	_, err := Do(ctx, w.fault(Call{Op: OpRenew}), func() (struct{}, error) {
-		return struct{}{}, w.store.Renew(ctx, id, token, lease)
-	})
-	return err
+func (w *wrapped) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+	return Do(ctx, w.fault(Call{Op: OpRenew}), func() ([]error, error) { return w.store.Renew(ctx, held, lease) })
 }
 
 // List implements settle.Store.

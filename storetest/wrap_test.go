@@ -19,7 +19,7 @@ func calls(ctx context.Context, s settle.Store, e *env) map[Op]func() error {
 		OpGet:     func() error { _, err := s.Get(ctx, settle.ByID(e.uuid())); return err },
 		OpCommit:  func() error { _, err := s.Commit(ctx, e.change(create(e.record()))); return err },
 		OpClaim:   func() error { _, err := s.Claim(ctx, settle.Claim{Token: e.uuid(), Lease: 1e9, Limit: 1}); return err },
-		OpRenew:   func() error { return s.Renew(ctx, e.uuid(), e.uuid(), time.Hour) },
+		OpRenew:   func() error { return renew(ctx, s, e.uuid(), e.uuid(), time.Hour) },
 		OpList:    func() error { _, err := s.List(ctx, settle.Query{}); return err },
 		OpHistory: func() error { _, err := s.History(ctx, e.uuid(), 0, 1); return err },
 	}

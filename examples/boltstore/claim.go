@@ -52,33 +52,52 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 	return out, nil
 }
 
-// Renew implements settle.Store.
-func (s *Store) Renew(ctx context.Context, id, token string, lease time.Duration) error {
+// Renew implements settle.Store. One transaction renews all claims; each is answered for itself (S42).
+func (s *Store) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
 	if lease < time.Microsecond {
-		return invalid("a renewal without lease")
+		return nil, invalid("a renewal without lease")
 	}
 	t, err := s.begin(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer t.close()
-	r, err := t.record(id)
+	out := make([]error, len(held))
+	var last *settle.Held
+	for i, h := range held {
+		out[i] = t.renew(h, lease)
+		switch {
+		case out[i] == nil:
+			last = &held[i]
+		case !errors.Is(out[i], settle.ErrClaimLost) && !errors.Is(out[i], settle.ErrCorrupt):
+			return nil, out[i]
+		}
+	}
+	if last == nil {
+		return out, nil
+	}
+	end := t.claim(last.ID)
+	if err := s.finish(ctx, t, func(t *step) bool { return t.claim(last.ID) == end }); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (t *step) renew(h settle.Held, lease time.Duration) error {
+	r, err := t.record(h.ID)
 	if errors.Is(err, settle.ErrNotFound) {
 		return settle.ErrClaimLost
 	}
 	if err != nil {
 		return err
 	}
-	was := t.claim(id)
-	if !was.holds(token, t.now) {
+	was := t.claim(h.ID)
+	if !was.holds(h.Token, t.now) {
 		return settle.ErrClaimLost
 	}
 	now := was
 	now.due = t.later(lease)
-	if err := t.grant(r.Kind, id, was, now); err != nil {
-		return err
-	}
-	return s.finish(ctx, t, func(t *step) bool { return t.claim(id) == now })
+	return t.grant(r.Kind, h.ID, was, now)
 }
 
 // grant replaces a record's claim, and its place in the order of what is due.

@@ -97,7 +97,7 @@ func TestCommitFailsBefore(t *testing.T) {
 	fail = false
 	got := must[[]settle.Record](t)(s.Claim(t.Context(), claim))
 	fail = true
-	if err := s.Renew(t.Context(), got[0].ID, "mine", 2*time.Hour); !errors.Is(err, errDisk) {
+	if err := renew(t.Context(), s, got[0].ID, "mine", 2*time.Hour); !errors.Is(err, errDisk) {
 		t.Errorf("Renew: got error %v, want that of the disk", err)
 	}
 	now := must[settle.Record](t)(s.Get(t.Context(), settle.ByID(got[0].ID)))
@@ -129,7 +129,7 @@ func TestCommitFailsAfter(t *testing.T) {
 			return err
 		}},
 		"Renew": {held, func(ctx context.Context, s *Store) error {
-			return s.Renew(ctx, charge(1).ID, "mine", 2*time.Hour)
+			return renew(ctx, s, charge(1).ID, "mine", 2*time.Hour)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -366,4 +366,13 @@ func TestClockAfterTheWait(t *testing.T) {
 			t.Fatalf("the record was written at %v, while another had the lock until %v", r.AsOf, before)
 		}
 	}
+}
+
+// renew renews one claim.
+func renew(ctx context.Context, s settle.Store, id, token string, lease time.Duration) error {
+	said, err := s.Renew(ctx, []settle.Held{{ID: id, Token: token}}, lease)
+	if err != nil {
+		return err
+	}
+	return said[0]
 }

@@ -91,11 +91,11 @@ func (m mortal) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 	return m.Store.Claim(ctx, c)
 }
 
-func (m mortal) Renew(ctx context.Context, id, token string, lease time.Duration) error {
+func (m mortal) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
 	if m.dead.Load() {
-		return errDead
+		return nil, errDead
 	}
-	return m.Store.Renew(ctx, id, token, lease)
+	return m.Store.Renew(ctx, held, lease)
 }
 
 func (h *host) number(query string, args ...any) (n int64) {

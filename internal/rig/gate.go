@@ -135,11 +135,8 @@ func (g *Gate) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, erro
 }
 
 // Renew implements settle.Store.
-func (g *Gate) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	_, err := through(ctx, g, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, g.store.Renew(ctx, id, token, lease)
-	})
-	return err
+func (g *Gate) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+	return through(ctx, g, func(ctx context.Context) ([]error, error) { return g.store.Renew(ctx, held, lease) })
 }
 
 // List implements settle.Store.

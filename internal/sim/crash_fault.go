@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/settle-go/settle"
@@ -170,15 +172,28 @@ func (s *sceneStore) Claim(ctx context.Context, cl settle.Claim) (out []settle.R
 	return keepIf(out, err)
 }
 
-func (s *sceneStore) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	_, err := sceneThrough(s.p, &sceneCall{Site: siteRenew}, func() (string, error) {
-		err := s.p.w.store.Renew(ctx, id, token, lease)
-		if err != nil {
-			return s.p.w.label(id) + ", " + err.Error(), err
+func (s *sceneStore) Renew(ctx context.Context, held []settle.Held, lease time.Duration) (out []error, err error) {
+	_, err = sceneThrough(s.p, &sceneCall{Site: siteRenew}, func() (string, error) {
+		out, err = s.p.w.store.Renew(ctx, held, lease)
+		var text []string
+		for i, h := range held {
+			said := err
+			if err == nil {
+				said = out[i]
+			}
+			if said != nil {
+				text = append(text, s.p.w.label(h.ID)+", "+said.Error())
+			} else {
+				text = append(text, s.p.w.label(h.ID)+" for "+lease.String())
+			}
 		}
-		return s.p.w.label(id) + " for " + lease.String(), nil
+		slices.Sort(text)
+		return strings.Join(text, "; "), err
 	})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (s *sceneStore) List(ctx context.Context, q settle.Query) (out []settle.Record, err error) {

@@ -173,13 +173,17 @@ func (s *seedLiar) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, 
 }
 
 // Renew implements settle.Store, badly.
-func (s *seedLiar) Renew(ctx context.Context, id, token string, lease time.Duration) error {
-	err := s.Store.Renew(ctx, id, token, lease)
-	if err == nil || s.defect != SeedRenewRevives {
-		return err
+func (s *seedLiar) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
+	said, err := s.Store.Renew(ctx, held, lease)
+	if err != nil || s.defect != SeedRenewRevives {
+		return said, err
 	}
-	_, err = s.put(ctx, id, token, lease)
-	return err
+	for i, lost := range said {
+		if lost != nil {
+			_, said[i] = s.put(ctx, held[i].ID, held[i].Token, lease)
+		}
+	}
+	return said, nil
 }
 
 // put gives a row to somebody.

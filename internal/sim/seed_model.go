@@ -165,15 +165,17 @@ func (m *seedModel) claim(p *seedProc, c settle.Claim) ([]settle.Record, error) 
 }
 
 // renew is Store.Renew for a process.
-func (m *seedModel) renew(_ *seedProc, id, token string, lease time.Duration) error {
-	err := m.w.store.Renew(context.Background(), id, token, lease)
-	op := m.ops[id]
-	old := op.last
-	op.last, _ = m.w.truth.Get(context.Background(), settle.ByID(id))
-	if err == nil && (old.Token != token || !old.Due.After(op.last.AsOf)) {
-		m.w.fail("I5: a dead claim on %s was renewed", op.alias)
+func (m *seedModel) renew(_ *seedProc, held []settle.Held, lease time.Duration) ([]error, error) {
+	said, err := m.w.store.Renew(context.Background(), held, lease)
+	for i, h := range held {
+		op := m.ops[h.ID]
+		old := op.last
+		op.last, _ = m.w.truth.Get(context.Background(), settle.ByID(h.ID))
+		if err == nil && said[i] == nil && (old.Token != h.Token || !old.Due.After(op.last.AsOf)) {
+			m.w.fail("I5: a dead claim on %s was renewed", op.alias)
+		}
 	}
-	return err
+	return said, err
 }
 
 // live is the operation of an order's intent.

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -157,10 +158,17 @@ func (s seedView) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, e
 }
 
 // Renew implements settle.Store.
-func (s seedView) Renew(ctx context.Context, id, token string, lease time.Duration) error {
+func (s seedView) Renew(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error) {
 	w := s.p.w
-	_, err := seedStoreCall(ctx, s.p, seedRenew, func() string { return w.model.alias(id) }, func() (struct{}, error) { return struct{}{}, w.model.renew(s.p, id, token, lease) })
-	return err
+	names := func() string {
+		var out []string
+		for _, h := range held {
+			out = append(out, w.model.alias(h.ID))
+		}
+		slices.Sort(out)
+		return strings.Join(out, " ")
+	}
+	return seedStoreCall(ctx, s.p, seedRenew, names, func() ([]error, error) { return w.model.renew(s.p, held, lease) })
 }
 
 // List implements settle.Store: only the look for overdue rows uses it, which decides nothing.

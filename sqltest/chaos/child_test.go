@@ -324,10 +324,10 @@ func (p *pointed) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, e
 }
 
 // Renew implements settle.Store.
-func (p *pointed) Renew(ctx context.Context, id, token string, d time.Duration) error {
+func (p *pointed) Renew(ctx context.Context, held []settle.Held, d time.Duration) ([]error, error) {
 	p.w.point("renew.before")
 	defer p.w.point("renew.after")
-	return p.Store.Renew(ctx, id, token, d)
+	return p.Store.Renew(ctx, held, d)
 }
 
 // crashPoints are the names of all places.

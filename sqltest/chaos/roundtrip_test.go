@@ -241,7 +241,7 @@ func claimStep(b *bench) (func(context.Context) error, func(error, bool)) {
 
 func renewStep(b *bench) (func(context.Context) error, func(error, bool)) {
 	r := b.stored(time.Hour)
-	do := func(ctx context.Context) error { return b.store.Renew(ctx, r.ID, r.Token, 5*time.Hour) }
+	do := func(ctx context.Context) error { return renew(ctx, b.store, r.ID, r.Token, 5*time.Hour) }
 	return do, func(err error, again bool) {
 		now, gerr := b.truth.Get(b.Context(), settle.ByID(r.ID))
 		must(b, gerr)
@@ -435,4 +435,13 @@ func (b *bench) hit(s step, n int, kind fault, stale bool) bool {
 		b.Errorf("that was %s, %s at round trip %d, which said: %v", s.name, kind, n, err)
 	}
 	return hit
+}
+
+// renew renews one claim.
+func renew(ctx context.Context, s settle.Store, id, token string, lease time.Duration) error {
+	said, err := s.Renew(ctx, []settle.Held{{ID: id, Token: token}}, lease)
+	if err != nil {
+		return err
+	}
+	return said[0]
 }
