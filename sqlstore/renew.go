@@ -30,8 +30,8 @@ func (s *Store) Renew(ctx context.Context, held []settle.Held, lease time.Durati
 			at = append(at, i)
 		}
 	}
-	for n := 0; len(at) > 0; at = at[n:] {
-		n = min(len(at), renewals[len(renewals)-1])
+	for len(at) > 0 {
+		n := min(len(at), renewals[len(renewals)-1])
 		part := make([]settle.Held, n)
 		for i := range part {
 			part[i] = held[at[i]]
@@ -45,6 +45,7 @@ func (s *Store) Renew(ctx context.Context, held []settle.Held, lease time.Durati
 				out[at[i]] = said[i]
 			}
 		}
+		at = at[n:]
 	}
 	return out, nil
 }

@@ -280,8 +280,11 @@ func renewEachAlone(t tester, e *env) {
 	free := e.due(t, time.Hour)
 	held := func(r settle.Record, token string) settle.Held { return settle.Held{ID: r.ID, Token: token} }
 	asked := []settle.Held{
-		held(ended, ended.Token), held(c, c.Token), held(a, b.Token), {ID: e.uuid(), Token: a.Token}, held(a, a.Token), held(free, ""),
-		held(b, e.uuid()), held(a, a.Token), held(free, free.Token), {},
+		held(ended, ended.Token), held(c, c.Token), held(a, b.Token),
+		{ID: e.uuid(), Token: a.Token},
+		held(a, a.Token), held(free, ""),
+		held(b, e.uuid()), held(a, a.Token), held(free, free.Token),
+		{},
 	}
 	renewed := []int{1, 4, 7}
 	answers, err := e.store.Renew(t.Context(), asked, 3*time.Hour)
