@@ -196,7 +196,7 @@ func (c Contract) problem(lease time.Duration) (field, reason string) {
 type Call[Req any] struct {
 	ID                      string // the operation's id: put it into the provider's metadata as own reference
 	Scope, Subject, Purpose string
-	Request                 Req
+	Request                 Req // zero in a lookup after retention: find the effect by Ref, Key or ID
 	Terms                   Terms
 	Ref                     string // the provider's reference, once known
 	Undoes                  Effect // for compensations: the effect to undo, with its reference

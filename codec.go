@@ -189,6 +189,7 @@ func appendRecord(b []byte, r *Record) []byte {
 	w.number(`,"hook_tries":`, int64(r.HookTries))
 	w.text(`,"state":`, string(r.State))
 	w.time(`,"updated":`, r.UpdatedAt)
+	w.time(`,"pruned":`, r.PrunedAt)
 	return append(w.b, '}')
 }
 

@@ -91,6 +91,8 @@ func (p *parser) record(r *Record) {
 			r.State = State(p.text())
 		case "updated":
 			r.UpdatedAt = p.time()
+		case "pruned":
+			r.PrunedAt = p.time()
 		default:
 			p.skip()
 		}

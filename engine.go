@@ -56,6 +56,11 @@ type Options struct {
 	// OrphanAfter is for how long an event that names no known operation is matched again
 	// before a person is asked. Defaults to 24 hours.
 	OrphanAfter time.Duration
+	// Retention is for how long an operation that is settled, and whose compensations are, keeps its
+	// request and result; then Run removes them, of events the payload. Everything that names, binds
+	// or counts it stays for ever (I14), so a replay is answered as before, without the result.
+	// At least one minute. Defaults to 0: everything is kept.
+	Retention time.Duration
 	// PollInterval is how often Run asks the store for due operations when nothing
 	// nudges it. Defaults to 1 second.
 	PollInterval time.Duration
@@ -113,6 +118,8 @@ func (o Options) problem() (field, reason string) {
 		return "Options.ReviewWithin", "negative"
 	case o.OrphanAfter < 0:
 		return "Options.OrphanAfter", "negative"
+	case o.Retention < 0 || o.Retention > 0 && o.Retention < time.Minute:
+		return "Options.Retention", "must be 0 or at least 1 minute"
 	case o.PollInterval < 0:
 		return "Options.PollInterval", "negative"
 	case o.StoreTimeout < 0:
@@ -238,7 +245,7 @@ func (e *Engine) List(ctx context.Context, q Query) iter.Seq2[Record, error] {
 			for _, r := range page {
 				q.After = r.ID
 				r = fresh(r)
-				if !wanted(r.State) || r.Kind == EventKind && q.Kind != EventKind {
+				if !wanted(r.State) || own(r.Kind) && q.Kind != r.Kind {
 					continue
 				}
 				if !yield(r, nil) {

@@ -197,8 +197,9 @@ func (r *Record) apply(ev evidence) {
 		if (r.takenElsewhere(ev.ref) || !r.Terms.meets(ev.terms)) && ev.source != SourcePerson {
 			rank = RankDisputed
 		}
+		kept := r.PrunedAt.IsZero() || !r.everConfirmed() // what was removed does not come back
 		r.raise(ev, rank)
-		if r.Result == nil && rank == RankSucceeded {
+		if r.Result == nil && rank == RankSucceeded && kept {
 			r.Result = ev.result
 		}
 	case Reversed:
@@ -209,6 +210,11 @@ func (r *Record) apply(ev evidence) {
 			r.Code, r.Message = ev.code, ev.message
 		}
 	}
+}
+
+// everConfirmed reports whether an effect of r was confirmed, undone by now or not.
+func (r *Record) everConfirmed() bool {
+	return slices.ContainsFunc(r.References, func(x Reference) bool { return x.Rank == RankSucceeded || x.Rank == RankReversed })
 }
 
 // takenElsewhere reports whether ref is known to belong to another operation.

@@ -38,6 +38,9 @@ func (x *Executor[Req, Res]) stored(r *Record, undo Effect) (op Operation[Req], 
 		Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, Key: r.Key, Hold: r.Hold, Replaces: r.Replaces,
 		Undoes: undo, SendBefore: r.SendBefore, Approval: r.Approval,
 	}
+	if len(r.Request) == 0 && !r.PrunedAt.IsZero() {
+		return op, nil // for a lookup or a report; nothing is sent any more
+	}
 	if len(r.Request) == 0 {
 		return op, errors.New("settle: the stored request is gone")
 	}
@@ -90,6 +93,9 @@ func (r *Record) knownRef() string {
 
 func (x *Executor[Req, Res]) submit(ctx context.Context, r *Record, undo Effect, attempt int, read any, used *atomic.Bool) (rep reply, err error) {
 	defer contain(&err)
+	if !r.PrunedAt.IsZero() {
+		return reply{ev: evidence{fact: NotSent, code: ReasonPruned}}, nil
+	}
 	c, err := x.makeCall(r, undo, attempt, read)
 	if err != nil {
 		return reply{ev: evidence{fact: NotSent, code: "unreadable_request"}}, nil //nolint:nilerr // nothing left: that is a fact

@@ -104,7 +104,7 @@ type Record struct {
 	ProviderKey string // the exact bytes sent as idempotency key; empty if the provider honours none
 	Account     string // the provider account of every request (I2)
 	Fingerprint Fingerprint
-	Request     Payload // what is sent, always; nil after retention
+	Request     Payload // what is sent, always; nil after retention, see PrunedAt
 	Terms       Terms
 	KeyWindow   time.Duration // contract at creation; the shorter of this and the current one holds
 	SendBefore  time.Time
@@ -116,7 +116,7 @@ type Record struct {
 	References []Reference
 	Progress   *Progress
 	Ledger     []Posting
-	Result     Payload // of the confirmed effect; nil after retention or when nobody reported one
+	Result     Payload // of the confirmed effect; nil after retention (PrunedAt) or when nobody reported one
 	Code       string  // the last refusal's machine word
 	Message    string  // the last refusal's text for people
 
@@ -139,6 +139,7 @@ type Record struct {
 	Token     string
 	Due       time.Time // lease end while claimed, else next action; zero: never
 	UpdatedAt time.Time
+	PrunedAt  time.Time // when retention removed request and result; zero: they are as they were stored
 	AsOf      time.Time // the store's clock when the record was read or written
 }
 
@@ -312,7 +313,7 @@ type Outcome[Res any] struct {
 }
 
 // Result is the provider's answer: false unless the effect is confirmed and
-// not undone, and its result was reported and is still retained.
+// not undone, and its result was reported and is still retained: PrunedAt tells whether it was removed.
 func (o Outcome[Res]) Result() (Res, bool) {
 	var zero Res
 	if o.result == nil || o.State != StateSucceeded {

@@ -43,8 +43,7 @@ func isTestCode(path string) bool {
 // name of a test function, or at the start of a subtest's name.
 func TestEveryInvariantIsNamedByATest(t *testing.T) {
 	later := map[string]string{
-		"I9":  "whole amounts and reservations are tested; partial amounts, foreign refunds and bounced ones come with the full ledger",
-		"I14": "nothing is removed in this version; retention comes with the worker for many hosts",
+		"I9": "whole amounts and reservations are tested; partial amounts, foreign refunds and bounced ones come with the full ledger",
 	}
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

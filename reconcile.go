@@ -23,6 +23,7 @@ const (
 	ReasonAmbiguous  = "ambiguous_effect"   // a compensation names none of several effects
 	ReasonExceeds    = "exceeds_effect"     // a compensation would undo more than was confirmed
 	ReasonMute       = "key_not_sent"       // the adapter ignores the key that it should send
+	ReasonPruned     = "request_pruned"     // retention removed the stored request: nothing can be sent again
 )
 
 // reviewInterval is how often an operation in review is looked up.
@@ -64,6 +65,7 @@ type situation struct {
 	escalateAfter time.Duration
 	sameAccount   bool   // account and derived terms are those stored (I2)
 	mute          bool   // the adapter is known to ignore keys
+	pruned        bool   // retention removed the stored request
 	looked        looked // in this pass
 	sent          bool   // in this pass
 }
@@ -106,7 +108,7 @@ func decide(s situation) decision {
 	// 3. Send the stored request again under the same key.
 	expired := !r.SendBefore.IsZero() && !s.late.Before(r.SendBefore)
 	limited := facts.escalated || facts.pastProcessing
-	if s.looked != lookedFound && !s.sent && !limited && !expired && !s.mute && facts.open > 0 && facts.windowOpen &&
+	if s.looked != lookedFound && !s.sent && !limited && !expired && !s.mute && !s.pruned && facts.open > 0 && facts.windowOpen &&
 		(facts.loud == 0 || s.contract.Keys.ConcurrentSafe) {
 		if r.RetryAt.After(s.early) {
 			return decision{do: actWait, in: max(wait, r.RetryAt.Sub(s.early))}
@@ -134,6 +136,8 @@ func decide(s situation) decision {
 	switch {
 	case s.mute:
 		return decision{do: actReview, reason: ReasonMute}
+	case s.pruned:
+		return decision{do: actReview, reason: ReasonPruned}
 	case expired:
 		return decision{do: actReview, reason: ReasonSendBefore}
 	case s.contract.Keys.Window == 0 || r.KeyWindow == 0:
@@ -152,6 +156,8 @@ func (s situation) sendFirst() decision {
 		return decision{do: actCancel}
 	case s.mute:
 		return decision{do: actReview, reason: ReasonMute}
+	case s.pruned:
+		return decision{do: actReview, reason: ReasonPruned}
 	case r.RetryAt.After(s.early):
 		wait := r.RetryAt.Sub(s.early)
 		if s.sent {

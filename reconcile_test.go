@@ -141,6 +141,8 @@ func TestDecide_Rules(t *testing.T) {
 			r.SendBefore = t0.Add(2 * time.Hour)
 			return r
 		}()), decision{do: actCancel}},
+		{"5: the request was pruned", situationOf(open(), saw(lookedNothing), func(s *situation) { s.pruned = true }), review(ReasonPruned)},
+		{"first send: the request was pruned", situationOf(operation(), func(s *situation) { s.pruned = true }), review(ReasonPruned)},
 		{"first send: mute", situationOf(operation(), muted), review(ReasonMute)},
 		{"first send: no keys are needed", situationOf(operation(), noKeys, noLookup), decision{do: actSend}},
 		{"first send: no window opened", situationOf(operation(try(1, FateNotSent)), at(500*time.Hour), tries(99)), decision{do: actSend}},

@@ -27,6 +27,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer wg.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	rctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if e.opts.Retention > 0 {
+		wg.Go(func() { e.retain(rctx) })
+	}
 	var looked time.Time
 	failures := 0
 	for {
@@ -185,8 +190,11 @@ func (e *Engine) noticeOverdue(ctx context.Context) {
 		return
 	}
 	for _, r := range recs {
+		if r.Kind == RetentionKind {
+			continue // nobody waits for it
+		}
 		n := Notice{Event: EventOverdue, Kind: r.Kind, Operation: r.ID, To: r.State, Version: r.Version, Age: r.AsOf.Sub(r.Due)}
-		if r.Kind != EventKind && e.kind(r.Kind) == nil {
+		if !own(r.Kind) && e.kind(r.Kind) == nil {
 			n.Code = "kind_not_made_here"
 		}
 		e.obs.Notice(ctx, n)

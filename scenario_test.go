@@ -24,6 +24,7 @@ func TestI10_NothingIsStuck(t *testing.T)              { scenario.I10(t, inMemor
 func TestI11_OneConsequence(t *testing.T)              { scenario.I11(t, inMemory) }
 func TestI12_NothingLearnedIsLost(t *testing.T)        { scenario.I12(t, inMemory) }
 func TestI13_NoClockOfOursDecides(t *testing.T)        { scenario.I13(t, inMemory) }
+func TestI14_IdentityOutlivesData(t *testing.T)        { scenario.I14(t, inMemory) }
 func TestI15_TheStoresSilenceIsAmbiguous(t *testing.T) { scenario.I15(t, inMemory) }
 func TestI16_SecretsStayIn(t *testing.T)               { scenario.I16(t, inMemory) }
 

@@ -190,9 +190,9 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 	c.decided = e.opts.Clock.Now()
 	s := situation{
 		contract: contract, record: r, early: c.early(), late: c.late(), lease: c.lease, escalateAfter: k.escalateAfter(),
-		sameAccount: r.Account == k.account(), mute: k.mute(), looked: seen, sent: sent,
+		sameAccount: r.Account == k.account(), mute: k.mute(), pruned: !r.PrunedAt.IsZero(), looked: seen, sent: sent,
 	}
-	if s.sameAccount && !r.State.Settled() {
+	if s.sameAccount && !r.State.Settled() && !s.pruned {
 		terms, err := k.deriveTerms(r, undo)
 		if err == nil && undo.Ref != "" && !r.mayHaveLeft() && terms.Account == r.Terms.Account && terms.Amount.Equal(r.Terms.Amount) {
 			r.Terms = terms // of a wish, which could not name the effect yet; commitAttempt stores them

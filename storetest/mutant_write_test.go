@@ -27,6 +27,22 @@ func dueMutants() []mutant {
 			}),
 		},
 		{
+			name: "a write without payloads keeps those that are stored", cases: []string{"S20/payloads_dropped"},
+			bend: writes(func(b *bent, w *settle.Write) {
+				if now, ok := b.stored(w.Record.ID); ok && w.Record.Request == nil && w.Record.Result == nil {
+					w.Record.Request, w.Record.Result = now.Request, now.Result
+				}
+			}),
+		},
+		{
+			name: "a record without a request has no names but its id", cases: []string{"S20/payloads_dropped"},
+			bend: writes(func(b *bent, w *settle.Write) {
+				if _, ok := b.stored(w.Record.ID); ok && w.Record.Request == nil {
+					w.Record.ReplacedBy = w.Record.ID
+				}
+			}),
+		},
+		{
 			name: "Keep means Never", cases: []string{"S20/due_kept", "S20/due_moved"},
 			bend: writes(func(_ *bent, w *settle.Write) {
 				if w.DueIn == settle.Keep {

@@ -85,6 +85,7 @@ func (e *env) full() settle.Record {
 	r.ResumedAt = moment
 	r.Tries, r.Waits = math.MaxInt32, 7
 	r.RetryAt = latest
+	r.PrunedAt = moment
 	r.Wake = true
 	r.Consequence = settle.ConsequenceAside
 	r.HookTries = 17

@@ -9,6 +9,7 @@ import (
 
 func updateCases() []testCase {
 	return []testCase{
+		{clause: "S20", name: "payloads_dropped", proves: "a write without payloads takes the stored ones away, and nothing else: names and history stay", run: payloadsDropped},
 		{clause: "S20", name: "update", proves: "an update raises the version by one and keeps CreatedAt", run: updateRaises},
 		{clause: "S20", name: "due_kept", proves: "Keep leaves the stored Due, whatever Record.Due says", run: dueKept},
 		{clause: "S20", name: "due_kept_after_renew", proves: "Keep does not take back a renewal that the caller has not seen", run: dueKeptAfterRenew},
@@ -332,6 +333,40 @@ func manyWrites(t tester, e *env) {
 		}
 		if _, err := e.store.Get(t.Context(), settle.ByKey(r.Scope, r.Kind, r.Key)); errors.Is(err, settle.ErrNotFound) {
 			t.Errorf("record %d was not stored", i)
+		}
+	}
+}
+
+// payloadsDropped is what retention does (I14).
+func payloadsDropped(t tester, e *env) {
+	for _, dropped := range []struct{ request, result bool }{{true, true}, {true, false}, {false, true}} {
+		r := e.full()
+		r.Token, r.ReplacedBy, r.HoldFree = "", "", false
+		r.Hold += r.ID
+		r = e.commit(t, create(r))[0]
+		w := update(r)
+		if dropped.request {
+			w.Record.Request = nil
+		}
+		if dropped.result {
+			w.Record.Result = nil
+		}
+		w.Record.PrunedAt = r.AsOf
+		w.DueIn = settle.Never
+		got := e.commit(t, w)[0]
+		want := w.Record
+		want.Version, want.UpdatedAt, want.AsOf, want.Due = r.Version+1, got.UpdatedAt, got.AsOf, time.Time{}
+		same(t, "the record as written without payloads", got, want)
+		for _, by := range r.Names() {
+			now, err := e.store.Get(t.Context(), by)
+			if err != nil {
+				t.Fatalf("Get by %s of a record without payloads: %v", by.Name, err)
+			}
+			want.AsOf = now.AsOf
+			same(t, "the record without payloads, read by "+string(by.Name), now, want)
+		}
+		if n := len(e.history(t, r.ID)); n != 2 {
+			t.Errorf("the history has %d entries, want 2", n)
 		}
 	}
 }

@@ -39,6 +39,7 @@ func RunInvariants(t *testing.T, open func(t testing.TB) settle.Store) {
 		{"I11 one consequence", I11},
 		{"I12 nothing learned is lost", I12},
 		{"I13 no clock of ours decides", I13},
+		{"I14 identity outlives data", I14},
 		{"I15 the store's silence is ambiguous", I15},
 		{"I16 secrets stay in", I16},
 	})
@@ -75,6 +76,7 @@ func traces() []scene {
 		{"T-27 an event before its operation is known by that name", t27},
 		{"T-28 the deadline counts from before the claim, by any clock", t28},
 		{"T-29 a refused precondition reads once more", t29},
+		{"T-33 a pruned operation is still matched and counted", t33},
 		{"T-34 a lookup's answer stands beside a later event", t34},
 		{"T-35 volatile fields are refreshed while nothing may have left", t35},
 		{"T-36 a request that lands late still lands inside the window", t36},

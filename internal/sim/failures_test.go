@@ -173,6 +173,8 @@ func TestEveryCommitIsPlayed(t *testing.T) {
 		"looked":       "the lookup that an event asks for (T-08): TestRegress_LookAgainLoop",
 		"parked":       "an event that names nothing known yet, at any fault of any call of Observe: TestEvents",
 		"not_for_kind": "an event that says nothing about the operation it names: TestEvents",
+		"retention":    "how far retention has come, and a process that dies there: TestI14_RetentionInBoundedSteps",
+		"pruned":       "payloads that retention removes: TestI14_IdentityOutlivesData",
 		"redrive":      "a person's command, after ten failures of the hook: TestTraces/T-16",
 	}
 	want := map[string]bool{}
