@@ -36,6 +36,7 @@ type Engine struct {
 	wake     chan struct{} // a nudge for Run: something became due here
 
 	renewals *renewer
+	work     *workload
 }
 
 // Options configure an Engine. The zero value and nil are right for most.
@@ -154,7 +155,7 @@ func Open(store Store, opts *Options) (*Engine, error) {
 		store: store, opts: o, obs: o.Observer,
 		known: intents{seed: maphash.MakeSeed()}, kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
 	}
-	e.renewals = newRenewer(e)
+	e.renewals, e.work = newRenewer(e), newWorkload()
 	if l, ok := store.(Local); ok {
 		e.local = l.LocalReads()
 	}
@@ -182,6 +183,7 @@ type kind interface {
 	hasHook() bool
 	hook(r Record) func(context.Context, Tx) error
 	event(ctx context.Context, ev Event) (reply, error)
+	limits() (most int, rate Rate)
 	mute() bool // the adapter ignores keys that it should send
 }
 

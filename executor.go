@@ -32,6 +32,13 @@ type ExecutorOptions[Req, Res any] struct {
 	Undoes string
 	// EscalateAfter overrides that of the engine for this kind.
 	EscalateAfter time.Duration
+	// Concurrency is how many operations of this kind Run works at a time in this process, of
+	// Options.Concurrency that it works in all. Set it for a provider that may hang, so that the other kinds keep
+	// their slots. Defaults to 0: no limit of its own.
+	Concurrency int
+	// Rate is how many operations of this kind Run starts in any span of that length, in this process. An
+	// operation that is looked at again counts again. Execute is not held back. Zero: no limit.
+	Rate Rate
 	// Volatile lists JSON Pointers of request members outside the fingerprint, beside
 	// those with the struct tag `settle:"volatile"`.
 	Volatile []string
@@ -103,6 +110,14 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 	}
 	if x.opts.EscalateAfter < 0 {
 		return nil, bad("EscalateAfter", "negative")
+	}
+	if x.opts.Concurrency < 0 {
+		return nil, bad("Concurrency", "negative")
+	}
+	if r := &x.opts.Rate; r.Count < 0 || r.Count > maxRate || r.Per < 0 {
+		return nil, bad("Rate", "Count must be between 0 and 10000, and Per not negative")
+	} else if r.Per == 0 {
+		r.Per = time.Second
 	}
 	if x.opts.EscalateAfter == 0 {
 		x.opts.EscalateAfter = e.opts.EscalateAfter

@@ -18,6 +18,7 @@ func (x *Executor[Req, Res]) account() string              { return x.home }
 func (x *Executor[Req, Res]) undoes() string               { return x.opts.Undoes }
 func (x *Executor[Req, Res]) escalateAfter() time.Duration { return x.opts.EscalateAfter }
 func (x *Executor[Req, Res]) hasHook() bool                { return x.opts.OnSuccess != nil }
+func (x *Executor[Req, Res]) limits() (int, Rate)          { return x.opts.Concurrency, x.opts.Rate }
 func (x *Executor[Req, Res]) mute() bool                   { return x.ignored.Load() }
 
 func (x *Executor[Req, Res]) covers(f Fingerprint, request []byte) (bool, error) {

@@ -44,6 +44,7 @@ func (k *modelKind) covers(Fingerprint, []byte) (bool, error)       { return tru
 func (k *modelKind) deriveTerms(r *Record, _ Effect) (Terms, error) { return r.Terms, nil }
 func (k *modelKind) hasHook() bool                                  { return false }
 func (k *modelKind) hook(Record) func(context.Context, Tx) error    { return nil }
+func (k *modelKind) limits() (int, Rate)                            { return 0, Rate{} }
 func (k *modelKind) mute() bool                                     { return false }
 
 func (k *modelKind) event(context.Context, Event) (reply, error) { return reply{}, nil }

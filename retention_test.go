@@ -187,12 +187,12 @@ func TestRetentionIsNoOperation(t *testing.T) {
 		s.kind("charge", nil, nil)
 		stop := s.work()
 		time.Sleep(30 * time.Minute)
-		for r := range s.e.List(t.Context(), settle.Query{}) {
-			t.Errorf("listed: %v", r)
+		for r, err := range s.e.List(t.Context(), settle.Query{}) {
+			t.Errorf("listed: %v, %v", r, err)
 		}
 		n := 0
-		for r := range s.e.List(t.Context(), settle.Query{Kind: settle.RetentionKind}) {
-			if n++; r.Due.IsZero() {
+		for r, err := range s.e.List(t.Context(), settle.Query{Kind: settle.RetentionKind}) {
+			if n++; err != nil || r.Due.IsZero() {
 				t.Error("it is never due (I10)")
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -59,6 +60,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			failures, wait = 0, 0 // there may be more
 		default:
 			failures = 0
+			wait = e.work.tokens(e.opts.Clock.Now(), wait)
 		}
 		timer.Reset(jitter(wait))
 	}
@@ -70,15 +72,14 @@ func (e *Engine) isDraining() bool {
 	return e.draining
 }
 
-// sweep claims as many due records as there are free slots and starts working them.
+// sweep claims as many due records as there are free slots and starts working them. First those come whose
+// kind and scope have not their share of the slots yet, then whoever is due: so one kind, or one tenant, with any
+// number of rows that were due before holds up no other.
 func (e *Engine) sweep(ctx context.Context, slots chan struct{}, wg *sync.WaitGroup) (int, error) {
-	e.mu.Lock()
-	kinds := slices.Sorted(maps.Keys(e.kinds))
-	e.mu.Unlock()
+	kinds := e.allKinds()
 	if len(kinds) == 0 {
 		return 0, nil
 	}
-	kinds = append(kinds, EventKind)
 	select {
 	case slots <- struct{}{}: // wait for one slot at least
 	case <-ctx.Done():
@@ -94,33 +95,100 @@ fill:
 			break fill
 		}
 	}
-	give := func(n int) {
-		for range n {
+	defer func() {
+		for range free {
 			<-slots
 		}
-	}
+	}()
 	if e.isDraining() { // while it waited for the slot
-		give(free)
 		return 0, nil
 	}
+	done := 0
+	for more := true; more && free > 0; {
+		more = false
+		for _, x := range rounds() {
+			n, again, err := e.claimRound(ctx, x, kinds, free, slots, wg)
+			free -= n
+			done += n
+			if err != nil {
+				return done, err
+			}
+			if more = again && n > 0; more || free == 0 {
+				break
+			}
+		}
+	}
+	return done, nil
+}
+
+// claimRound makes the claims of one round. Nobody gets more than a share by one claim, and then it is looked
+// again who has how much, unless it is known that nobody else waits.
+func (e *Engine) claimRound(ctx context.Context, x round, kinds []kind, free int, slots chan struct{}, wg *sync.WaitGroup) (done int, again bool, err error) {
+	now := e.opts.Clock.Now()
+	c := e.work.crowd(kinds, cap(slots), now)
+	out := c.leavesOut(x)
+	if x != (round{}) && (out == "" || e.work.wasAlone(x, out, now, e.opts.PollInterval)) {
+		return 0, false, nil
+	}
+	bulk := x == round{} && e.work.anyAlone(now, e.opts.PollInterval)
+	full := c.held
+	for _, a := range c.asks(x) {
+		limit := min(a.most, free-done)
+		if !bulk {
+			limit = min(limit, c.share())
+		}
+		if limit <= 0 {
+			break
+		}
+		n, err := e.claimDue(ctx, a, limit, slots, wg)
+		if err != nil {
+			return done, false, err
+		}
+		done += n
+		again = again || n == limit
+		full = full || n == a.most && len(a.kinds) == 1
+	}
+	if done == 0 && x != (round{}) {
+		e.work.noteAlone(x, out, now)
+	}
+	e.work.setFull(full)
+	return done, again && !bulk, nil
+}
+
+func (e *Engine) allKinds() []kind {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := slices.Collect(maps.Values(e.kinds))
+	slices.SortFunc(out, func(a, b kind) int { return strings.Compare(a.name(), b.name()) })
+	return out
+}
+
+// claimDue makes one claim and starts working what it got. Each takes a slot, and gives it back.
+func (e *Engine) claimDue(ctx context.Context, a ask, limit int, slots chan struct{}, wg *sync.WaitGroup) (int, error) {
 	c := e.newClaim()
 	sctx, cancel := e.storeCtx(ctx)
-	recs, err := e.store.Claim(sctx, Claim{Kinds: kinds, Token: c.token, Lease: e.opts.Lease, Limit: free})
+	recs, err := e.store.Claim(sctx, Claim{Kinds: a.kinds, Except: a.except, Token: c.token, Lease: e.opts.Lease, Limit: limit})
 	cancel()
 	if err != nil {
-		give(free) // rows claimed without our knowing come due again when the lease ends
-		return 0, err
+		return 0, err // rows claimed without our knowing come due again when the lease ends
 	}
-	give(free - len(recs))
+	e.work.begin(recs, c.sent)
 	for _, r := range recs {
 		own := *c
 		own.granted(r.AsOf)
+		finish := func() {
+			wake := e.work.end(&r)
+			<-slots
+			if wake {
+				e.Wake()
+			}
+		}
 		if !e.begin() {
-			give(1)
+			finish()
 			continue // draining: its lease ends by itself
 		}
 		wg.Go(func() {
-			defer func() { e.end(); <-slots }()
+			defer func() { e.end(); finish() }()
 			e.workClaimed(context.WithoutCancel(ctx), fresh(r), &own)
 		})
 	}

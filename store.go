@@ -57,7 +57,8 @@ type Store interface {
 
 	// Claim hands out records that are due: each gets the token and a lease.
 	//
-	//   - S30: only records of c.Kinds whose Due has come, at most c.Limit, earliest first.
+	//   - S30: only records of c.Kinds, of no scope in c.Except, whose Due has come, at most
+	//     c.Limit, earliest first.
 	//   - S31: each is handed to one caller only, until its lease ends.
 	//   - S32: claiming sets Token, Due = now + Lease, and raises Version; it leaves no entry.
 	//     The record comes back as it is after that, with AsOf; everything else is unchanged.
@@ -127,10 +128,11 @@ type Write struct {
 
 // Claim asks for due records.
 type Claim struct {
-	Kinds []string
-	Token string
-	Lease time.Duration
-	Limit int
+	Kinds  []string
+	Except []string // scopes that are left where they are; a few at most
+	Token  string
+	Lease  time.Duration
+	Limit  int
 }
 
 // Held names a claim: the record, and the token under which it is claimed.

@@ -114,8 +114,18 @@ func (s *Store) claim(ctx context.Context, c settle.Claim) ([]*settle.Record, ti
 	}
 	now := s.now()
 	var out []*settle.Record
+	var others []*row
+	if len(c.Except) > 0 {
+		others = s.others(c, now)
+	}
 	for len(out) < c.Limit {
-		r := s.earliest(c.Kinds)
+		var r *row
+		switch {
+		case len(c.Except) == 0:
+			r = s.earliest(c.Kinds)
+		case len(out) < len(others):
+			r = others[len(out)]
+		}
 		if r == nil || r.rec.Due.After(now) {
 			break
 		}
@@ -137,6 +147,31 @@ func (s *Store) earliest(kinds []string) *row {
 		}
 	}
 	return first
+}
+
+// others lists the rows that are due but for those of scopes that c leaves out, in the order of
+// earliest. It costs what is due.
+func (s *Store) others(c settle.Claim, now time.Time) []*row {
+	var out []*row
+	kinds := slices.Compact(slices.Sorted(slices.Values(c.Kinds)))
+	for _, k := range kinds {
+		q := s.due[k]
+		if q == nil {
+			continue
+		}
+		for _, r := range *q {
+			if !r.rec.Due.After(now) && !slices.Contains(c.Except, r.rec.Scope) {
+				out = append(out, r)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *row) int {
+		if before(a, b) {
+			return -1
+		}
+		return 1
+	})
+	return out
 }
 
 // Renew implements [settle.Store].

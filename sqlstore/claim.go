@@ -20,7 +20,8 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 	if len(c.Kinds) == 0 || c.Limit <= 0 {
 		return nil, nil
 	}
-	v := &values{kinds: c.Kinds, token: c.Token, limit: c.Limit, dueIn: c.Lease.Microseconds(), wait: s.lockWait()}
+	n := lengths{n: len(c.Kinds), except: len(c.Except)}
+	v := &values{kinds: c.Kinds, except: c.Except, token: c.Token, limit: c.Limit, dueIn: c.Lease.Microseconds(), wait: s.lockWait()}
 	step := s.claimByRow
 	text := s.d.due
 	if s.d.claimDue != "" {
@@ -28,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 	}
 	if s.d.anyDue != "" {
 		// A sweep that finds nothing takes no lock.
-		q, err := s.with(ctx, s.d.anyDue, len(c.Kinds))
+		q, err := s.with(ctx, s.d.anyDue, n)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 			return nil, nil
 		}
 	}
-	q, err := s.with(ctx, text, len(c.Kinds))
+	q, err := s.with(ctx, text, n)
 	if err != nil {
 		return nil, err
 	}

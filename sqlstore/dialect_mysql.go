@@ -79,9 +79,9 @@ func MySQL() Dialect {
 		writeID1: `SELECT write_id FROM settle_operation WHERE id = {id}`,
 		writeID2: `SELECT write_id_2 FROM settle_operation WHERE id = {id} AND write_id_2 IS NOT NULL`,
 		writeID:  `SELECT write_id FROM settle_history WHERE operation = {id} AND seq = {after}`,
-		anyDue:   `SELECT 1 FROM settle_operation WHERE due <= ` + myStart + ` AND kind IN ({kinds}) LIMIT 1`,
+		anyDue:   `SELECT 1 FROM settle_operation o WHERE o.due <= ` + myStart + ` AND o.kind IN ({kinds}){except} LIMIT 1`,
 		due: `SELECT o.id, ` + myRecord + ` FROM settle_operation o
-			WHERE o.due <= ` + myStart + ` AND o.kind IN ({kinds}) ORDER BY o.due, o.id LIMIT {limit} FOR UPDATE SKIP LOCKED`,
+			WHERE o.due <= ` + myStart + ` AND o.kind IN ({kinds}){except} ORDER BY o.due, o.id LIMIT {limit} FOR UPDATE SKIP LOCKED`,
 		// The old version makes the statement harmless when database/sql repeats it (IC-03).
 		claimRow: `UPDATE settle_operation SET token = {token}, due = {due}, version = {version} WHERE id = {id} AND version = {was}`,
 		claimed:  `SELECT 1 FROM settle_operation WHERE id = {id} AND token = {token}`,

@@ -110,7 +110,7 @@ func PostgreSQL() Dialect {
 		// looked at again once it is, since it may have been claimed meanwhile.
 		claimDue: `WITH c AS MATERIALIZED (
 			SELECT o.id, d.due FROM settle_due d JOIN settle_operation o ON o.id = d.operation
-			WHERE d.due <= ` + pgNow + ` AND d.kind IN ({kinds}) AND o.due <= ` + pgNow + `
+			WHERE d.due <= ` + pgNow + ` AND d.kind IN ({kinds}) AND o.due <= ` + pgNow + `{except}
 			ORDER BY d.due, d.operation LIMIT {limit} FOR UPDATE OF o SKIP LOCKED
 		), u AS (
 			UPDATE settle_operation o SET token = {token}, version = o.version + 1, due = ` + pgNow + ` + {due_in}::bigint

@@ -93,9 +93,9 @@ func SQLite() Dialect {
 		writeID2: `SELECT write_id_2 FROM settle_operation WHERE id = {id} AND write_id_2 IS NOT NULL`,
 		writeID: `SELECT h.write_id FROM settle_operation o JOIN settle_history h ON h.operation = o.n
 			WHERE o.id = {id} AND h.seq = {after}`,
-		anyDue: `SELECT 1 FROM settle_operation WHERE due <= {now} AND kind IN ({kinds}) LIMIT 1`,
+		anyDue: `SELECT 1 FROM settle_operation o WHERE o.due <= {now} AND o.kind IN ({kinds}){except} LIMIT 1`,
 		due: `SELECT o.id, ` + sqliteRecord + ` FROM settle_operation o
-			WHERE o.due <= {now} AND o.kind IN ({kinds}) ORDER BY o.due, o.n LIMIT {limit}`,
+			WHERE o.due <= {now} AND o.kind IN ({kinds}){except} ORDER BY o.due, o.n LIMIT {limit}`,
 		// The old version makes the statement harmless when database/sql repeats it (IC-03).
 		claimRow: `UPDATE settle_operation SET token = {token}, due = {due}, version = {version} WHERE id = {id} AND version = {was}`,
 		claimed:  `SELECT 1 FROM settle_operation WHERE id = {id} AND token = {token}`,

@@ -58,18 +58,18 @@ func (s *Store) renewPart(ctx context.Context, part []settle.Held, lease time.Du
 		step = func() error { said, err = s.renewEach(ctx, v); return err }
 	case s.d.lockHeld == "":
 		v.held = padded(part)
-		q, err := s.with(ctx, s.d.renewAll, len(v.held))
+		q, err := s.with(ctx, s.d.renewAll, lengths{n: len(v.held)})
 		if err != nil {
 			return nil, err
 		}
 		step = func() error { said, err = s.renewAtOnce(ctx, q, v, part); return err }
 	default:
 		v.held = padded(part)
-		lock, err := s.with(ctx, s.d.lockHeld, len(v.held))
+		lock, err := s.with(ctx, s.d.lockHeld, lengths{n: len(v.held)})
 		if err != nil {
 			return nil, err
 		}
-		renew, err := s.with(ctx, s.d.renewAll, len(v.held))
+		renew, err := s.with(ctx, s.d.renewAll, lengths{n: len(v.held)})
 		if err != nil {
 			return nil, err
 		}

@@ -400,7 +400,7 @@ func TestServerClaim(t *testing.T) {
 							}
 						}
 					} else {
-						mock.ExpectQuery("SELECT 1 FROM settle_operation WHERE due").WillReturnRows(sqlmock.NewRows([]string{"1"}).AddRow(1))
+						mock.ExpectQuery("SELECT 1 FROM settle_operation o WHERE o.due").WillReturnRows(sqlmock.NewRows([]string{"1"}).AddRow(1))
 						mock.ExpectBegin()
 						mock.ExpectQuery(v.claim).WillReturnRows(row(4))
 						mock.ExpectExec("UPDATE settle_operation SET token").WillReturnResult(sqlmock.NewResult(0, 0))

@@ -10,12 +10,15 @@ import (
 
 // Statements are written with named parameters, {id}, which a query turns into the
 // placeholders of its database. {kinds} and {ids} are lists of n of them, {held} is one of n rows
-// of a record's id and a token.
+// of a record's id and a token, and {except} is a condition on a list of scopes, or nothing.
 type query struct {
 	text   string
 	params []param
 	st     *sql.Stmt // nil: not prepared
 }
+
+// lengths are those of the lists of a statement.
+type lengths struct{ n, except int }
 
 // mark is a database's way to write placeholders.
 type mark struct {
@@ -63,6 +66,7 @@ const (
 	pName2
 	pName3
 	pKinds
+	pExcept
 	pIDs
 	pHeld
 	pHeldToken // of the id before it; no statement names it
@@ -75,7 +79,7 @@ func paramOf(name string) (param, bool) {
 		pAccount: "account", pRef: "ref", pRefs: "refs", pState: "state", pVersion: "version", pWas: "was", pToken: "token", pIfToken: "if_token",
 		pNow: "now", pCreated: "created", pDue: "due", pDueIn: "due_in", pKeep: "keep", pBody: "body", pRequest: "request", pResult: "result",
 		pWrite: "write", pEntry: "entry", pLate: "late", pWait: "wait", pLimit: "limit", pAfter: "after",
-		pName0: "name0", pName1: "name1", pName2: "name2", pName3: "name3", pKinds: "kinds",
+		pName0: "name0", pName1: "name1", pName2: "name2", pName3: "name3", pKinds: "kinds", pExcept: "except",
 		pIDs: "ids", pHeld: "held",
 	} {
 		if n == name {
@@ -87,7 +91,7 @@ func paramOf(name string) (param, bool) {
 
 // compile panics over a name that nobody knows: a mistake in a dialect, which the first
 // New with it shows.
-func compile(text string, m mark, n int) query {
+func compile(text string, m mark, lists lengths) query {
 	var out strings.Builder
 	q := query{}
 	place := func(p param) {
@@ -125,6 +129,12 @@ func compile(text string, m mark, n int) query {
 			text = after
 			continue
 		}
+		n := lists.n
+		if p == pExcept {
+			if n = lists.except; n > 0 {
+				out.WriteString(" AND o.scope NOT IN (")
+			}
+		}
 		for i := range n {
 			if i > 0 {
 				out.WriteString(", ")
@@ -138,6 +148,9 @@ func compile(text string, m mark, n int) query {
 			out.WriteString(m.cast + ", ")
 			place(pHeldToken)
 			out.WriteString(m.cast + ")")
+		}
+		if p == pExcept && n > 0 {
+			out.WriteString(")")
 		}
 		text = after
 	}
@@ -168,17 +181,21 @@ type values struct {
 	after   int64
 	names   [4]string
 	kinds   []string
+	except  []string
 	held    []settle.Held
 }
 
 func (v *values) list(params []param) []any {
 	out := make([]any, len(params))
-	kind, id, token := 0, 0, 0
+	kind, scope, id, token := 0, 0, 0, 0
 	for i, p := range params {
 		switch p { //nolint:exhaustive // all others are no lists
 		case pKinds:
 			out[i] = bytesOf(v.kinds[kind])
 			kind++
+		case pExcept:
+			out[i] = bytesOf(v.except[scope])
+			scope++
 		case pIDs, pHeld:
 			out[i] = bytesOf(v.held[id].ID)
 			id++
@@ -258,7 +275,7 @@ func (v *values) of(p param) any {
 		return v.after
 	case pName0, pName1, pName2, pName3:
 		return bytesOf(v.names[p-pName0])
-	case pKinds, pIDs, pHeld, pHeldToken:
+	case pKinds, pExcept, pIDs, pHeld, pHeldToken:
 	}
 	panic("settle/sqlstore: a list is no value")
 }

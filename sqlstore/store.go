@@ -64,7 +64,7 @@ type Store struct {
 
 type listed struct {
 	text string
-	n    int
+	lengths
 }
 
 // queries are the statements of a dialect, compiled.
@@ -128,11 +128,11 @@ func newStore(db *sql.DB, d Dialect, opts *Options) *Store {
 		s.opts.ErrorCode = errorCode
 	}
 	for text, q := range s.queries() {
-		*q = compile(text, d.mark, 0)
+		*q = compile(text, d.mark, lengths{})
 	}
 	s.q.getBy = map[settle.IndexName]*query{}
 	for name, text := range d.getBy {
-		q := compile(text, d.mark, 0)
+		q := compile(text, d.mark, lengths{})
 		s.q.getBy[settle.IndexName(name)] = &q
 	}
 	return s
@@ -199,9 +199,9 @@ func (s *Store) prepare(ctx context.Context, q *query) (err error) {
 	return nil
 }
 
-// with returns a statement with a list of n. It is never called by who has a
+// with returns a statement with lists of these lengths. It is never called by who has a
 // transaction: in a pool of one connection it would wait for itself.
-func (s *Store) with(ctx context.Context, text string, n int) (*query, error) {
+func (s *Store) with(ctx context.Context, text string, n lengths) (*query, error) {
 	key := listed{text, n}
 	s.mu.RLock()
 	q, have := s.lists[key]

@@ -442,7 +442,7 @@ func TestPlans(t *testing.T) {
 		`SELECT 1 FROM settle_operation WHERE scope = x'' AND kind = x'' AND subject = x'' AND purpose = x'' AND retired = x''`,
 		`SELECT 1 FROM settle_operation WHERE scope = x'' AND hold = x''`,
 		`SELECT n FROM settle_operation WHERE due <= 5 AND kind IN (x'', x'01') ORDER BY due, n LIMIT 5`,
-		`SELECT 1 FROM settle_operation WHERE due <= 5 AND kind IN (x'')`,
+		`SELECT 1 FROM settle_operation o WHERE o.due <= 5 AND kind IN (x'')`,
 		`SELECT o.n FROM settle_operation o WHERE o.n IN (SELECT n FROM settle_operation WHERE due < 5) AND o.id > x'' ORDER BY o.id LIMIT 5`,
 	} {
 		plan := planOf(t, db, q)

@@ -13,6 +13,7 @@ func claimCases() []testCase {
 		{clause: "S30", name: "earliest_first", proves: "claims hand out what was due first, in that order, whatever the order of creation", run: earliestFirst},
 		{clause: "S30", name: "limit", proves: "a claim hands out no more than its limit and leaves the rest", run: claimLimit},
 		{clause: "S30", name: "kinds", proves: "a claim hands out the kinds that it names only", run: claimKinds},
+		{clause: "S30", name: "except", proves: "a claim leaves the scopes that it names where they are, and they take no room in its limit", run: claimExcept},
 		{clause: "S30", name: "not_due", proves: "what is due later, or never, is not handed out", run: notDue},
 		{clause: "S31", name: "live_lease", proves: "a claimed record is not handed out again, nor moved by the claims of others", run: liveLease},
 		{clause: "S31", name: "two_claimers", proves: "two claimers share no record and together get all", run: twoClaimers},
@@ -345,5 +346,46 @@ func renewMany(t tester, e *env) {
 func renewNone(t tester, e *env) {
 	if answers, err := e.store.Renew(t.Context(), nil, time.Hour); err != nil || len(answers) != 0 {
 		t.Errorf("Renew of no claim gave %d answers and error %v", len(answers), err)
+	}
+}
+
+func claimExcept(t tester, e *env) {
+	scopes := []string{"a", "b", "A", "ab", "c", "d", "e"}
+	ids := map[string][]string{}
+	for _, s := range scopes { // those left out are due first
+		for range 3 {
+			r := e.due(t, 0, func(r *settle.Record) { r.Scope = s })
+			e.untilDue(t, r.ID)
+			ids[s] = append(ids[s], r.ID)
+		}
+	}
+	claim := func(limit int, except ...string) (got []string) {
+		t.Helper()
+		c := settle.Claim{Kinds: []string{kind}, Except: except, Token: e.uuid(), Lease: time.Hour, Limit: limit}
+		rs, err := e.store.Claim(t.Context(), c)
+		if err != nil {
+			t.Fatalf("Claim except %q failed: %v", except, err)
+		}
+		for _, r := range rs {
+			got = append(got, r.ID)
+		}
+		return got
+	}
+	for i, x := range []struct {
+		limit  int
+		except []string
+		want   []string
+	}{
+		{2, []string{"a", "b"}, ids["A"][:2]},
+		{3, []string{"a"}, ids["b"]},
+		{1, []string{"b", "nobody", "c"}, ids["a"][:1]},
+		{10, []string{"a", "A", "ab", "c", "d"}, ids["e"]},
+		{10, scopes, nil},
+		{4, nil, append(ids["a"][1:], ids["A"][2], ids["ab"][0])},
+		{10, []string{"a\x00", "ab "}, append(ids["ab"][1:], slices.Concat(ids["c"], ids["d"])...)},
+	} {
+		if got := claim(x.limit, x.except...); !slices.Equal(got, x.want) {
+			t.Errorf("claim %d of %d except %q handed out %q, want %q", i, x.limit, x.except, got, x.want)
+		}
 	}
 }

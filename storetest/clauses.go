@@ -20,7 +20,7 @@ var clauses = map[string]string{
 	"S26": "the same c.ID again, after it was applied, is success: the records as they are now, nothing written, no hook; also for callers that come at the same time.",
 	"S27": "c.Hook, if set, takes effect once, inside the step and after the writes, which it sees through its Tx; if it fails or panics nothing is written and the error is a *HookError.",
 	"S28": "the records are returned as written, in the order of c.Writes.",
-	"S30": "only records of c.Kinds whose Due has come, at most c.Limit, earliest first.",
+	"S30": "only records of c.Kinds, of no scope in c.Except, whose Due has come, at most c.Limit, earliest first.",
 	"S31": "each is handed to one caller only, until its lease ends.",
 	"S32": "claiming sets Token, Due = now + Lease, and raises Version; it leaves no entry. The record comes back as it is after that, with AsOf; everything else is unchanged.",
 	"S40": "it changes Due only, not the version.",

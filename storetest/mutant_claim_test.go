@@ -30,6 +30,32 @@ func offset(b *bent, by map[string]int64) {
 func claimMutants() []mutant {
 	return []mutant{
 		{
+			name: "scopes that a claim leaves out are handed out", cases: []string{"S30/except"},
+			bend: func(b *bent) {
+				b.claim = func(ctx context.Context, c settle.Claim) ([]settle.Record, error) {
+					c.Except = nil
+					return b.Store.Claim(ctx, c)
+				}
+			},
+		},
+		{
+			name: "scopes that a claim leaves out take room in its limit", cases: []string{"S30/except"},
+			bend: func(b *bent) {
+				b.claim = func(ctx context.Context, c settle.Claim) ([]settle.Record, error) {
+					except := c.Except
+					c.Except = nil
+					rs, err := b.Store.Claim(ctx, c)
+					return slices.DeleteFunc(rs, func(r settle.Record) bool {
+						out := slices.Contains(except, r.Scope)
+						if out {
+							giveBack(ctx, b, r)
+						}
+						return out
+					}), err
+				}
+			},
+		},
+		{
 			name: "a claim hands out one more than its limit", cases: []string{"S30/limit"},
 			bend: func(b *bent) {
 				b.claim = func(ctx context.Context, c settle.Claim) ([]settle.Record, error) {

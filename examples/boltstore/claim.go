@@ -23,7 +23,7 @@ func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, err
 		return nil, err
 	}
 	defer t.close()
-	due := t.due(c.Kinds, c.Limit)
+	due := t.due(c.Kinds, c.Except, c.Limit)
 	if len(due) == 0 {
 		return nil, nil // and nothing to commit
 	}
@@ -114,8 +114,8 @@ type dueRecord struct {
 	due      int64
 }
 
-// due lists what is due now, earliest first (S30).
-func (t *step) due(kinds []string, limit int) []dueRecord {
+// due lists what is due now, earliest first (S30). To know a scope it has to read the record.
+func (t *step) due(kinds, except []string, limit int) []dueRecord {
 	var out []dueRecord
 	kinds = slices.Compact(slices.Sorted(slices.Values(kinds)))
 	for _, kind := range kinds {
@@ -126,6 +126,9 @@ func (t *step) due(kinds []string, limit int) []dueRecord {
 			due := number(rest)
 			if due > micros(t.now) {
 				break
+			}
+			if r, err := t.record(string(rest[8:])); len(except) > 0 && err == nil && slices.Contains(except, r.Scope) {
+				continue
 			}
 			out = append(out, dueRecord{kind: kind, id: string(rest[8:]), due: due})
 			n++

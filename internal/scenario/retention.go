@@ -69,7 +69,7 @@ func (l *Lab) whole(id, why string) {
 	}
 }
 
-// I14: payloads and results go after their age, in bounded steps; identity, evidence and ledger stay; what
+// I14 holds that payloads and results go after their age, in bounded steps; identity, evidence and ledger stay; what
 // is open, or has an open compensation, keeps everything.
 func I14(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
