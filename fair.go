@@ -222,18 +222,6 @@ func (w *workload) wasAlone(x round, out string, now time.Time, within time.Dura
 	return was.out == out && elapsed(was.at, now) < within
 }
 
-// anyAlone reports whether any round has.
-func (w *workload) anyAlone(now time.Time, within time.Duration) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for x, was := range w.alone {
-		if x.scopes && !x.kinds && elapsed(was.at, now) < within {
-			return true
-		}
-	}
-	return false
-}
-
 func (w *workload) noteAlone(x round, out string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

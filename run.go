@@ -122,7 +122,7 @@ fill:
 }
 
 // claimRound makes the claims of one round. Nobody gets more than a share by one claim, and then it is looked
-// again who has how much, unless it is known that nobody else waits.
+// again who has how much: slots that come free all at once would else go to whoever was due first.
 func (e *Engine) claimRound(ctx context.Context, x round, kinds []kind, free int, slots chan struct{}, wg *sync.WaitGroup) (done int, again bool, err error) {
 	now := e.opts.Clock.Now()
 	c := e.work.crowd(kinds, cap(slots), now)
@@ -130,13 +130,9 @@ func (e *Engine) claimRound(ctx context.Context, x round, kinds []kind, free int
 	if x != (round{}) && (out == "" || e.work.wasAlone(x, out, now, e.opts.PollInterval)) {
 		return 0, false, nil
 	}
-	bulk := x == round{} && e.work.anyAlone(now, e.opts.PollInterval)
 	full := c.held
 	for _, a := range c.asks(x) {
-		limit := min(a.most, free-done)
-		if !bulk {
-			limit = min(limit, c.share())
-		}
+		limit := min(a.most, free-done, c.share())
 		if limit <= 0 {
 			break
 		}
@@ -152,7 +148,7 @@ func (e *Engine) claimRound(ctx context.Context, x round, kinds []kind, free int
 		e.work.noteAlone(x, out, now)
 	}
 	e.work.setFull(full)
-	return done, again && !bulk, nil
+	return done, again, nil
 }
 
 func (e *Engine) allKinds() []kind {
