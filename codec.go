@@ -136,6 +136,7 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.object(`,"undoes":`)
 		w.text(`,"op":`, r.Undoes.Operation)
 		w.text(`,"ref":`, r.Undoes.Ref)
+		w.flag(`,"whole":`, r.Undoes.Whole)
 		w.end()
 	}
 	w.text(`,"provider_key":`, r.ProviderKey)
@@ -244,6 +245,8 @@ func (w *writer) evidence(r *Record) {
 			w.text(`,"ref":`, l.Ref)
 			w.amount(l.Amount)
 			w.text(`,"status":`, string(l.Status))
+			w.text(`,"reason":`, l.Reason)
+			w.flag(`,"whole":`, l.Whole)
 			w.end()
 		}
 		w.b = append(w.b, ']')

@@ -116,6 +116,8 @@ func (p *parser) undo(u *Undo) {
 			u.Operation = p.text()
 		case "ref":
 			u.Ref = p.text()
+		case "whole":
+			u.Whole = p.flag()
 		default:
 			p.skip()
 		}
@@ -283,6 +285,10 @@ func (p *parser) ledger(r *Record) {
 				l.Amount.Unit = p.text()
 			case "status":
 				l.Status = PostingStatus(p.text())
+			case "reason":
+				l.Reason = p.text()
+			case "whole":
+				l.Whole = p.flag()
 			default:
 				p.skip()
 			}

@@ -87,17 +87,27 @@ func (e *Engine) undoing(ctx context.Context, r *Record) (Effect, *decision, err
 	return effect, &decision{do: actWait, in: backoff(r.Tries + 1)}, nil
 }
 
+// rederives reports whether a compensation that nobody has sent may take t for its terms: those
+// for the effect as it is confirmed by now. Only the amount of a whole one follows the effect (I2).
+func (r *Record) rederives(t Terms, effect Effect) bool {
+	if r.Undoes.Operation == "" || t.Account != r.Terms.Account {
+		return false
+	}
+	return t.Amount.Equal(r.Terms.Amount) && effect.Ref != "" || r.Undoes.Whole && t.Amount.Equal(effect.Amount)
+}
+
 func (r *Record) mayHaveLeft() bool {
 	return slices.ContainsFunc(r.Attempts, func(a Attempt) bool { return !a.harmless() })
 }
 
 // related computes the writes on other records that belong into the same step as
 // cur becoming next: the parent's ledger for a compensation, and the waiting
-// compensations of an operation that settles. It may change next's ledger.
-func (e *Engine) related(ctx context.Context, on committer, cur, next *Record, now time.Time) ([]Write, error) {
+// compensations of an operation that settles. It may change next's ledger. parent is that of a
+// compensation if it was read already, else nil.
+func (e *Engine) related(ctx context.Context, on committer, cur, next, parent *Record, now time.Time) ([]Write, error) {
 	var out []Write
 	if next.Undoes.Operation != "" {
-		w, err := e.postToParent(ctx, on, cur, next, now)
+		w, err := e.postToParent(ctx, on, cur, next, parent, now)
 		if err != nil {
 			return nil, err
 		}
@@ -118,18 +128,24 @@ func (e *Engine) related(ctx context.Context, on committer, cur, next *Record, n
 // postToParent brings the parent's ledger in step with its compensation. The parent's
 // version guards the reservation, and every attempt: it is only committed while
 // the effect is confirmed (I8, I9).
-func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Record, now time.Time) (*Write, error) {
+func (e *Engine) postToParent(ctx context.Context, on committer, cur, next, read *Record, now time.Time) (*Write, error) {
 	starts := next.lastAttempt() > cur.lastAttempt()
 	state := next.compute(true)
 	if cur.Version > 0 && state == cur.State && !starts && slices.EqualFunc(cur.References, next.References, sameEvidence) {
 		return nil, nil
 	}
-	parent, err := e.getOn(ctx, on, ByID(next.Undoes.Operation))
-	if err != nil {
-		return nil, err
+	if read == nil {
+		r, err := e.getOn(ctx, on, ByID(next.Undoes.Operation))
+		if err != nil {
+			return nil, err
+		}
+		read = &r
 	}
+	parent := *read
 	effect, found, _ := parent.target(next.Undoes)
-	if starts && !found {
+	first := !cur.mayHaveLeft()
+	switch {
+	case starts && !found, starts && first && next.outdated(effect):
 		return nil, errBarred
 	}
 	if starts && next.Undoes.Ref == "" {
@@ -153,10 +169,10 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 		i = len(pn.Ledger) - 1
 	}
 	p := &pn.Ledger[i]
-	status, ref := postingOf(next, state, found), cmp.Or(next.Undoes.Ref, p.Ref)
-	if starts && next.Terms.Amount.IsZero() {
-		p.Amount = effect.Amount // the whole effect, however large it turned out
+	if found && first {
+		p.Amount = p.wanted(effect)
 	}
+	status, ref := postingOf(next, state, found), cmp.Or(next.Undoes.Ref, p.Ref)
 	if status == PostingOpen && p.Status == PostingWished && !next.mayHaveLeft() && !parent.fits(effect, *p) {
 		status = PostingWished // it cannot start, so it covers nothing (I9)
 	}
@@ -171,6 +187,20 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 	ed := &edit{now: now, dueIn: Keep, later: true, entry: Entry{Source: SourceWorker, Ref: p.Ref, Code: string(status), Note: "ledger"}}
 	w, _ := e.conclude(nil, &parent, &pn, ed, false)
 	return &w, nil
+}
+
+// outdated reports that the terms of a compensation that is about to be sent for the first time are
+// those of the whole of an effect that is another by now.
+func (r *Record) outdated(effect Effect) bool {
+	return r.Undoes.Whole && !r.Terms.Amount.IsZero() && !r.Terms.Amount.Equal(effect.Amount)
+}
+
+// wanted is what an unsent compensation asks for, now that the effect is known.
+func (p Posting) wanted(effect Effect) Amount {
+	if p.Whole {
+		return effect.Amount
+	}
+	return p.Amount
 }
 
 func sameEvidence(a, b Reference) bool {
@@ -211,7 +241,7 @@ func (r *Record) pin() {
 
 // reserve makes the ledger line of a new compensation, if it fits.
 func reserve(effect Effect, c *Record) (Posting, error) {
-	p := Posting{Operation: c.ID, Kind: c.Kind, Ref: c.Undoes.Ref, Amount: c.Terms.Amount, Status: PostingWished}
+	p := Posting{Operation: c.ID, Kind: c.Kind, Ref: c.Undoes.Ref, Amount: c.Terms.Amount, Status: PostingWished, Reason: c.Purpose, Whole: c.Undoes.Whole}
 	refuse := func(sentinel error, why string) (Posting, error) {
 		return p, &Error{Do: "compensate", Kind: c.Kind, ID: effect.Operation, Err: sentinel, Cause: because(why)}
 	}
@@ -293,7 +323,11 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 		if p.Status != PostingWished && (p.Status != PostingFreed || !found) {
 			continue
 		}
-		fits := next.fits(effect, *p)
+		want := *p
+		if found {
+			want.Amount = p.wanted(effect)
+		}
+		fits := next.fits(effect, want)
 		if p.Status == PostingFreed && !fits {
 			continue // what it would undo is taken (T-24)
 		}
@@ -320,7 +354,7 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 			cn.Review = &Review{Reason: ReasonExceeds, Since: micros(now)}
 		case found:
 			cn.Withdrawn, ed.entry.Note, ed.dueIn, ed.look = "", "parent_confirmed", 0, true
-			p.Status = PostingOpen
+			p.Status, p.Amount = PostingOpen, want.Amount
 		default:
 			cn.Withdrawn = WithdrawnParent
 			p.Status = PostingFreed

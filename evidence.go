@@ -106,6 +106,8 @@ type Posting struct {
 	Ref       string        `json:"ref,omitempty"` // the effect it undoes; empty: the only one
 	Amount    Amount        `json:"amount,omitzero"`
 	Status    PostingStatus `json:"status"`
+	Reason    string        `json:"reason,omitempty"` // the compensation's purpose
+	Whole     bool          `json:"whole,omitempty"`  // the amount follows the effect's until it is sent
 }
 
 // PostingStatus is how far a compensation has come.

@@ -92,7 +92,7 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 			return cur, err
 		}
 		next.pin()
-		related, err := e.related(ctx, e.store, &cur, &next, ed.now)
+		related, err := e.related(ctx, e.store, &cur, &next, nil, ed.now)
 		if err != nil {
 			return cur, e.storeError(do, cur.Kind, cur.ID, err)
 		}

@@ -65,6 +65,9 @@ type Approval struct {
 type Undo struct {
 	Operation string `json:"operation"`
 	Ref       string `json:"ref,omitempty"` // empty: the operation's only effect
+	// Whole: the request names no amount of its own, so the compensation is of the whole effect,
+	// whatever that turns out to be.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // Effect is one effect of an operation at the provider. As an argument only

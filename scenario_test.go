@@ -27,4 +27,5 @@ func TestI13_NoClockOfOursDecides(t *testing.T)        { scenario.I13(t, inMemor
 func TestI15_TheStoresSilenceIsAmbiguous(t *testing.T) { scenario.I15(t, inMemory) }
 func TestI16_SecretsStayIn(t *testing.T)               { scenario.I16(t, inMemory) }
 
-func TestEvents(t *testing.T) { scenario.RunEvents(t, inMemory) }
+func TestEvents(t *testing.T)        { scenario.RunEvents(t, inMemory) }
+func TestCompensations(t *testing.T) { scenario.RunCompensations(t, inMemory) }

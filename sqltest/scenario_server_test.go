@@ -27,6 +27,16 @@ func TestMySQLTraces(t *testing.T) {
 	scenario.RunTraces(t, retimedMySQL(t).open)
 }
 
+func TestPostgresCompensations(t *testing.T) {
+	t.Parallel()
+	scenario.RunCompensations(t, retimedPG(t).open)
+}
+
+func TestMySQLCompensations(t *testing.T) {
+	t.Parallel()
+	scenario.RunCompensations(t, retimedMySQL(t).open)
+}
+
 func TestPostgresInvariants(t *testing.T) {
 	t.Parallel()
 	wholeRun(t)
