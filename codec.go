@@ -222,6 +222,7 @@ func (w *writer) evidence(r *Record) {
 			w.flag(`,"mismatch":`, e.Mismatch)
 			w.flag(`,"accepted":`, e.Accepted)
 			w.flag(`,"foreign":`, e.Foreign)
+			w.text(`,"owner":`, e.Owner)
 			w.end()
 		}
 		w.b = append(w.b, ']')
@@ -247,6 +248,7 @@ func (w *writer) evidence(r *Record) {
 			w.text(`,"status":`, string(l.Status))
 			w.text(`,"reason":`, l.Reason)
 			w.flag(`,"whole":`, l.Whole)
+			w.text(`,"external":`, l.External)
 			w.end()
 		}
 		w.b = append(w.b, ']')

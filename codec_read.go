@@ -238,6 +238,8 @@ func (p *parser) references(r *Record) {
 				e.Accepted = p.flag()
 			case "foreign":
 				e.Foreign = p.flag()
+			case "owner":
+				e.Owner = p.text()
 			default:
 				p.skip()
 			}
@@ -289,6 +291,8 @@ func (p *parser) ledger(r *Record) {
 				l.Reason = p.text()
 			case "whole":
 				l.Whole = p.flag()
+			case "external":
+				l.External = p.text()
 			default:
 				p.skip()
 			}

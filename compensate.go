@@ -77,6 +77,8 @@ func (e *Engine) undoing(ctx context.Context, r *Record) (Effect, *decision, err
 	}
 	effect, found, ambiguous := parent.target(r.Undoes)
 	switch {
+	case found && effect.gone() && !r.mayHaveLeft():
+		return effect, &decision{do: actCancel, reason: WithdrawnParent}, nil
 	case found:
 		return effect, nil, nil
 	case ambiguous:
@@ -94,6 +96,11 @@ func (r *Record) rederives(t Terms, effect Effect) bool {
 		return false
 	}
 	return t.Amount.Equal(r.Terms.Amount) && effect.Ref != "" || r.Undoes.Whole && t.Amount.Equal(effect.Amount)
+}
+
+// gone reports that e is wholly undone already: by others, for who has not been sent.
+func (e Effect) gone() bool {
+	return !e.Amount.IsZero() && !e.Returned.less(e.Amount)
 }
 
 func (r *Record) mayHaveLeft() bool {
@@ -142,7 +149,9 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next, read
 		read = &r
 	}
 	parent := *read
-	effect, found, _ := parent.target(next.Undoes)
+	pn := parent.fork()
+	pn.Ledger = attributed(pn.Ledger, next)
+	effect, found, _ := pn.target(next.Undoes)
 	first := !cur.mayHaveLeft()
 	switch {
 	case starts && !found, starts && first && next.outdated(effect):
@@ -154,7 +163,6 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next, read
 	if now.IsZero() {
 		now = parent.AsOf
 	}
-	pn := parent.fork()
 	i := slices.IndexFunc(pn.Ledger, func(p Posting) bool { return p.Operation == next.ID })
 	posted := i >= 0
 	if !posted {
@@ -173,14 +181,15 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next, read
 		p.Amount = p.wanted(effect)
 	}
 	status, ref := postingOf(next, state, found), cmp.Or(next.Undoes.Ref, p.Ref)
-	if status == PostingOpen && p.Status == PostingWished && !next.mayHaveLeft() && !parent.fits(effect, *p) {
+	if status == PostingOpen && p.Status == PostingWished && !next.mayHaveLeft() && !pn.fits(effect, *p) {
 		status = PostingWished // it cannot start, so it covers nothing (I9)
 	}
 	amount := next.undone(p.Amount)
-	if posted && p.Status == status && p.Ref == ref && p.Amount.Equal(amount) && !starts {
+	same := p.Status == status && p.Ref == ref && p.Amount.Equal(amount)
+	if posted && same && !starts && len(pn.Ledger) == len(parent.Ledger) {
 		return nil, nil
 	}
-	if starts && !parent.fits(effect, *p) {
+	if starts && !pn.fits(effect, *p) {
 		return nil, exceeds(next, parent.ID, "more than is left of the effect")
 	}
 	p.Status, p.Ref, p.Amount = status, ref, amount
@@ -354,7 +363,8 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 			cn.Review = &Review{Reason: ReasonExceeds, Since: micros(now)}
 		case found:
 			cn.Withdrawn, ed.entry.Note, ed.dueIn, ed.look = "", "parent_confirmed", 0, true
-			p.Status, p.Amount = PostingOpen, want.Amount
+			p.Status, p.Amount, p.Ref = PostingOpen, want.Amount, cmp.Or(effect.Ref, p.Ref)
+			cn.Undoes.Ref = p.Ref // from now on it is this effect, whatever else turns up
 		default:
 			cn.Withdrawn = WithdrawnParent
 			p.Status = PostingFreed

@@ -155,6 +155,7 @@ const (
 	ConsequenceDue   Consequence = "due"   // the hook failed, or nobody who has it was there; the worker runs it
 	ConsequenceDone  Consequence = "done"  // committed
 	ConsequenceAside Consequence = "aside" // gave up after its tries; Redrive runs it again
+	ConsequenceNever Consequence = "never" // the effect was wholly undone before it ran: whatever comes later is not fulfilled
 )
 
 // Review is an open question to a person.
@@ -247,8 +248,16 @@ func (r *Record) Err() error {
 func (r *Record) verdict() error {
 	switch r.State {
 	case StateSucceeded:
-		if r.Consequence == ConsequenceDue || r.Consequence == ConsequenceAside {
+		switch r.Consequence {
+		case ConsequenceDue, ConsequenceAside:
 			return ErrConsequence
+		case ConsequenceNever:
+			return ErrCompensated
+		case ConsequenceArmed:
+			if r.anyGone() {
+				return ErrCompensated
+			}
+		case ConsequenceNone, ConsequenceDone:
 		}
 		return nil
 	case StateCompensating, StateCompensated:

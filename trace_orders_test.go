@@ -174,7 +174,7 @@ func TestT20_PartialRefundBounces(t *testing.T) {
 func TestT21_VoidThenRefundForOneReason(t *testing.T) {
 	scenario.Play(t, inMemory, nil, func(t *testing.T, l *scenario.Lab) {
 		p := l.Start(nil)
-		void, err := settle.New(p.Engine, "void", settle.Adapter[scenario.Refund, scenario.Receipt]{
+		void, err := settle.New(p.Engine, "void.captured", settle.Adapter[scenario.Refund, scenario.Receipt]{
 			Promise:   *silent(l),
 			TermsFunc: func(op settle.Operation[scenario.Refund]) settle.Terms { return settle.Terms{Amount: op.Undoes.Amount} },
 			SubmitFunc: func(_ context.Context, c *settle.Call[scenario.Refund]) (settle.Observation[scenario.Receipt], error) {

@@ -14,6 +14,23 @@ func RunCompensations(t *testing.T, open func(t testing.TB) settle.Store) {
 	run(t, open, []scene{
 		{"the whole of an effect that was accepted as another", undoWholeOfAnother},
 		{"the first one reads no more than it must", undoReads},
+		{"a refund made elsewhere counts", foreignCounts},
+		{"a refund's event without a name waits", foreignWaits},
+		{"a foreign record that turns out to be ours", foreignTurnsOurs},
+		{"a refund made elsewhere beside a queued one", foreignBesideQueued},
+		{"a reference that another operation owns", foreignOwned},
+		{"a refund made elsewhere, by a person's word", foreignByHand},
+		{"a refund of a kind that is made elsewhere", foreignElsewhere},
+		{"a refund begins while its event is taken in", foreignRace},
+		{"void or refund, chosen from a fresh lookup", undoChosen},
+		{"two choices at once", undoChosenAtOnce},
+		{"a choice that is none", undoRefusedChoice},
+		{"undone before it was confirmed, never fulfilled", undoneNeverFulfilled},
+		{"a duplicate, by its reference", undoDuplicate},
+		{"IC-41 a late success of a refunded charge", ic41},
+		{"IC-49 refunds at once", ic49},
+		{"IC-50 void and refund", ic50},
+		{"IC-52 a refund fails days later", ic52},
 	})
 }
 
