@@ -28,4 +28,5 @@ func TestI15_TheStoresSilenceIsAmbiguous(t *testing.T) { scenario.I15(t, inMemor
 func TestI16_SecretsStayIn(t *testing.T)               { scenario.I16(t, inMemory) }
 
 func TestEvents(t *testing.T)        { scenario.RunEvents(t, inMemory) }
+func TestCases(t *testing.T)         { scenario.RunCases(t, inMemory) }
 func TestCompensations(t *testing.T) { scenario.RunCompensations(t, inMemory) }

@@ -37,6 +37,16 @@ func TestMySQLCompensations(t *testing.T) {
 	scenario.RunCompensations(t, retimedMySQL(t).open)
 }
 
+func TestPostgresCases(t *testing.T) {
+	t.Parallel()
+	scenario.RunCases(t, retimedPG(t).open)
+}
+
+func TestMySQLCases(t *testing.T) {
+	t.Parallel()
+	scenario.RunCases(t, retimedMySQL(t).open)
+}
+
 func TestPostgresInvariants(t *testing.T) {
 	t.Parallel()
 	wholeRun(t)

@@ -24,6 +24,11 @@ func TestSQLiteInvariants(t *testing.T) {
 	scenario.RunInvariants(t, openScenario)
 }
 
+func TestSQLiteCases(t *testing.T) {
+	t.Parallel()
+	scenario.RunCases(t, openScenario)
+}
+
 func TestSQLiteCompensations(t *testing.T) {
 	t.Parallel()
 	scenario.RunCompensations(t, openScenario)

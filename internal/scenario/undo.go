@@ -27,10 +27,6 @@ func RunCompensations(t *testing.T, open func(t testing.TB) settle.Store) {
 		{"a choice that is none", undoRefusedChoice},
 		{"undone before it was confirmed, never fulfilled", undoneNeverFulfilled},
 		{"a duplicate, by its reference", undoDuplicate},
-		{"IC-41 a late success of a refunded charge", ic41},
-		{"IC-49 refunds at once", ic49},
-		{"IC-50 void and refund", ic50},
-		{"IC-52 a refund fails days later", ic52},
 	})
 }
 
