@@ -233,6 +233,11 @@ func t07(t *testing.T, open Open) {
 			if got := r.Alarms(); !slices.Equal(got, c.alarms) {
 				t.Fatalf("alarms %v, want %v; %s", got, c.alarms, l.story(out.ID))
 			}
+			for _, x := range r.References {
+				if x.Ref == "A" && c.alarms != nil && x.Rank != settle.RankReversed {
+					t.Fatalf("A is %s: the order counts (I7)", x.Rank)
+				}
+			}
 		})
 	}
 }
