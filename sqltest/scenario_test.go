@@ -24,6 +24,13 @@ func TestSQLiteInvariants(t *testing.T) {
 	scenario.RunInvariants(t, openScenario)
 }
 
+func TestSQLiteLedgerModel(t *testing.T) {
+	t.Parallel()
+	seed := crashSeed(t)
+	t.Logf("seed %d", seed)
+	scenario.RunLedgerModel(t, openScenario, seed, 3, 30)
+}
+
 func TestSQLiteCases(t *testing.T) {
 	t.Parallel()
 	scenario.RunCases(t, openScenario)

@@ -59,7 +59,7 @@ func (l *Lab) Start(s *Setup) *Process {
 		promise = *s.Promise
 	}
 	adapter := providertest.ChargeAdapter(p.API, promise)
-	adapter.EventFunc = hears
+	adapter.EventFunc = listens("charge")
 	if s.Adapter != nil {
 		s.Adapter(&adapter)
 	}
@@ -72,13 +72,13 @@ func (l *Lab) Start(s *Setup) *Process {
 	}
 	ro.Undoes = "charge"
 	refund := providertest.RefundAdapter(p.API, promise)
-	refund.EventFunc = hears
+	refund.EventFunc = listens("refund")
 	if p.Refund, err = settle.New(p.Engine, "refund", refund, &ro); err != nil {
 		l.T.Fatal(err)
 	}
 	if !s.NoVoid {
 		void := providertest.VoidAdapter(p.API, promise)
-		void.EventFunc = hears
+		void.EventFunc = listens("void")
 		p.Void, err = settle.New(p.Engine, "void", void, &settle.ExecutorOptions[providertest.Void, Receipt]{Undoes: "charge"})
 		if err != nil {
 			l.T.Fatal(err)
