@@ -225,7 +225,7 @@ func (d *draft) approve(a *Approval) (refused, err error) {
 		return nil, nil
 	}
 	r := &d.record
-	if checkName("By", a.By, MaxSubject) != nil || a.Fingerprint == "" || !keepable(a.Note, maxNote) {
+	if checkName("By", a.By, MaxSubject) != nil || a.Fingerprint == "" || !keepable(a.Note) {
 		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is text of at most 1024 bytes")
 	}
 	why := ""

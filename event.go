@@ -93,7 +93,7 @@ func (ev *Event) problem() (field string, err error) {
 	if ev.Account == "" {
 		return "Account", errors.New("required")
 	}
-	if !keepable(ev.Account, maxNote) {
+	if !keepable(ev.Account) {
 		return "Account", errors.New("not a text, or too long")
 	}
 	if err := checkName("ID", ev.ID, MaxSubject); err != nil {

@@ -36,7 +36,7 @@ func (e *Engine) RecordForeign(ctx context.Context, f Foreign) (Record, error) {
 	const do = "record foreign"
 	bad := func(field, why string) error { return invalid(do, "", "Foreign."+field, why) }
 	for field, v := range map[string]string{"Actor": f.Actor, "Reason": f.Reason, "Evidence": f.Evidence} {
-		if v == "" || !keepable(v, maxNote) {
+		if v == "" || !keepable(v) {
 			return Record{}, bad(field, "required: text of at most 1024 bytes")
 		}
 	}

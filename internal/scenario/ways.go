@@ -13,8 +13,8 @@ import (
 )
 
 // undoIt undoes an effect by a void until the charge is captured, and by a refund from then on.
-func undoIt(l *Lab, p *Process, id, reason string) (settle.Record, error) {
-	return p.Charge.Undo(l.Ctx, settle.Effect{Operation: id}, reason, func(now said) string {
+func undoIt(l *Lab, p *Process, id string) (settle.Record, error) {
+	return p.Charge.Undo(l.Ctx, settle.Effect{Operation: id}, "returned", func(now said) string {
 		if now.Fact == settle.Applied && !now.Result.Captured {
 			return "void"
 		}
@@ -36,7 +36,7 @@ func undoChosen(t *testing.T, open Open) {
 			}
 			l.Provider.Script(providertest.DropReply())
 			l.Provider.ScriptLookup(providertest.OK(), providertest.Status(503, ""), providertest.Status(503, ""))
-			first, err := undoIt(l, p, out.ID, "returned")
+			first, err := undoIt(l, p, out.ID)
 			l.wantErr(err, settle.ErrUnknown)
 			if first.Kind != want {
 				t.Fatalf("captured %v: it is a %s", captured, first.Kind)
@@ -48,13 +48,13 @@ func undoChosen(t *testing.T, open Open) {
 				_, err = refundOf(l, p, out.ID, "another", 1)
 				l.wantErr(err, settle.ErrExceeds)
 			}
-			again, err := undoIt(l, p, out.ID, "returned")
+			again, err := undoIt(l, p, out.ID)
 			if again.ID != first.ID || err != nil && !errors.Is(err, settle.ErrPending) {
 				t.Fatalf("the same call again: %v %v, want %s", again, err, first.ID)
 			}
 			l.Want(l.Rest(first.ID, time.Hour), settle.StateSucceeded)
 			l.Want(l.Get(out.ID), settle.StateCompensated)
-			again, err = undoIt(l, p, out.ID, "returned")
+			again, err = undoIt(l, p, out.ID)
 			l.noErr(err)
 			if again.ID != first.ID {
 				t.Fatalf("after it is done: %v, want %s", again, first.ID)
@@ -98,7 +98,7 @@ func undoRefusedChoice(t *testing.T, open Open) {
 		}
 		// A lookup that finds the effect undone is evidence.
 		l.noErr(l.Provider.Reverse("ch_1"))
-		_, err = undoIt(l, p, out.ID, "returned")
+		_, err = undoIt(l, p, out.ID)
 		l.wantErr(err, settle.ErrNoEffect)
 		l.Want(l.Get(out.ID), settle.StateFailed)
 		l.Requests(1)
@@ -123,7 +123,7 @@ func undoChosenAtOnce(t *testing.T, open Open) {
 			first = false
 			l.noErr(l.Provider.Capture("ch_1"))
 			var err error
-			inner, err = undoIt(l, q, out.ID, "returned")
+			inner, err = undoIt(l, q, out.ID)
 			l.noErr(err)
 			return "void"
 		}, ways(p)...)
@@ -147,12 +147,12 @@ func ic50(t *testing.T, open Open) {
 				}
 				return Fault{}
 			})
-			no, err := undoIt(l, p, out.ID, "returned")
+			no, err := undoIt(l, p, out.ID)
 			l.wantErr(err, settle.ErrFailed)
 			l.Want(no, settle.StateFailed)
 			p.Faults(nil)
 			l.left(out.ID, 1999)
-			yes, err := undoIt(l, p, out.ID, "returned")
+			yes, err := undoIt(l, p, out.ID)
 			l.noErr(err)
 			if no.Kind != "void" || yes.Kind != "refund" || no.ProviderKey == yes.ProviderKey {
 				t.Fatalf("%v, then %v", no, yes)
