@@ -82,14 +82,10 @@ func (e *Engine) withdraw(ctx context.Context, do string, r Record, reason strin
 // cancelParent handles a compensation of an operation of which nothing was sent: that
 // one is canceled, and there is nothing to undo.
 func (e *Engine) cancelParent(ctx context.Context, d *draft) error {
-	parent, err := e.get(ctx, ByID(d.record.Undoes.Operation))
-	if err != nil {
-		return e.storeError(d.do, d.record.Kind, d.record.Undoes.Operation, err)
-	}
-	if parent.State != StateCreated || parent.mayHaveLeft() {
+	if !d.parent.unsent() {
 		return nil
 	}
-	parent, err = e.withdraw(ctx, d.do, parent, d.record.Purpose)
+	parent, err := e.withdraw(ctx, d.do, *d.parent, d.record.Purpose)
 	if err != nil {
 		if errors.Is(err, ErrPending) || errors.Is(err, ErrSettled) || errors.Is(err, ErrReview) || errors.Is(err, ErrActionRequired) {
 			return nil // it was sent in between: the wish waits for its outcome

@@ -136,6 +136,7 @@ func appendRecord(b []byte, r *Record) []byte {
 		w.object(`,"undoes":`)
 		w.text(`,"op":`, r.Undoes.Operation)
 		w.text(`,"ref":`, r.Undoes.Ref)
+		w.flag(`,"whole":`, r.Undoes.Whole)
 		w.end()
 	}
 	w.text(`,"provider_key":`, r.ProviderKey)
@@ -222,6 +223,7 @@ func (w *writer) evidence(r *Record) {
 			w.flag(`,"mismatch":`, e.Mismatch)
 			w.flag(`,"accepted":`, e.Accepted)
 			w.flag(`,"foreign":`, e.Foreign)
+			w.text(`,"owner":`, e.Owner)
 			w.end()
 		}
 		w.b = append(w.b, ']')
@@ -245,6 +247,9 @@ func (w *writer) evidence(r *Record) {
 			w.text(`,"ref":`, l.Ref)
 			w.amount(l.Amount)
 			w.text(`,"status":`, string(l.Status))
+			w.text(`,"reason":`, l.Reason)
+			w.flag(`,"whole":`, l.Whole)
+			w.text(`,"external":`, l.External)
 			w.end()
 		}
 		w.b = append(w.b, ']')

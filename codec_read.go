@@ -118,6 +118,8 @@ func (p *parser) undo(u *Undo) {
 			u.Operation = p.text()
 		case "ref":
 			u.Ref = p.text()
+		case "whole":
+			u.Whole = p.flag()
 		default:
 			p.skip()
 		}
@@ -238,6 +240,8 @@ func (p *parser) references(r *Record) {
 				e.Accepted = p.flag()
 			case "foreign":
 				e.Foreign = p.flag()
+			case "owner":
+				e.Owner = p.text()
 			default:
 				p.skip()
 			}
@@ -285,6 +289,12 @@ func (p *parser) ledger(r *Record) {
 				l.Amount.Unit = p.text()
 			case "status":
 				l.Status = PostingStatus(p.text())
+			case "reason":
+				l.Reason = p.text()
+			case "whole":
+				l.Whole = p.flag()
+			case "external":
+				l.External = p.text()
 			default:
 				p.skip()
 			}

@@ -261,7 +261,7 @@ func goldenRecord() Record {
 	return Record{
 		ID: "0192b8f4-0000-7000-8000-000000000001", Scope: "tenant-1", Kind: "charge", Key: "k/1", Subject: "order-8472",
 		Purpose: "purchase", Generation: 2, Replaces: "0192b8f4-0000-7000-8000-000000000000", Hold: "order-8472",
-		Undoes: Undo{Operation: "op", Ref: "pi_0"}, ProviderKey: "s1_abc", Account: "stripe/acct_1/eu/test",
+		Undoes: Undo{Operation: "op", Ref: "pi_0", Whole: true}, ProviderKey: "s1_abc", Account: "stripe/acct_1/eu/test",
 		Fingerprint: Fingerprint{Rule: "1", Volatile: []string{"/card/cvc", "/trace"}, Sum: "sha256:00ff"},
 		Request:     Payload(`{"amount":1990}`), Result: Payload(`{"id":"pi_1"}`),
 		Terms:     Terms{Account: "acct_1", Amount: amount, Other: map[string]string{"customer": "c\"1", "a": ""}},
@@ -274,10 +274,10 @@ func goldenRecord() Record {
 		},
 		References: []Reference{
 			{Ref: "pi_1", Rank: RankSucceeded, Terms: Terms{Amount: amount}},
-			{Ref: "pi_2", Rank: RankDisputed, Mismatch: true, Accepted: true, Foreign: true},
+			{Ref: "pi_2", Rank: RankDisputed, Mismatch: true, Accepted: true, Foreign: true, Owner: "op-3"},
 		},
 		Progress: &Progress{State: StateActionRequired, Action: "https://pay.example/3ds?a=1&b=<2>", Sequence: 9, FromLookup: true, Since: at(41)},
-		Ledger:   []Posting{{Operation: "op-2", Kind: "refund", Ref: "pi_1", Amount: Minor(500, "eur"), Status: PostingDone}},
+		Ledger:   []Posting{{Operation: "op-2", Kind: "refund", Ref: "pi_1", Amount: Minor(500, "eur"), Status: PostingDone, Reason: "ret", Whole: true, External: "re_1"}},
 		Code:     "card_declined", Message: "Ihre Karte wurde abgelehnt\n漢字", Withdrawn: "customer", ReplacedBy: "op-9", HoldFree: true,
 		Review:    &Review{Reason: "deadline", Owner: "payments", Since: at(900), Deadline: at(90000), Overdue: true},
 		ResumedAt: at(1000), Tries: 3, Waits: 2, RetryAt: at(1100), Wake: true, Consequence: ConsequenceDue, HookTries: 4,

@@ -77,6 +77,8 @@ func (e *Engine) undoing(ctx context.Context, r *Record) (Effect, *decision, err
 	}
 	effect, found, ambiguous := parent.target(r.Undoes)
 	switch {
+	case found && effect.gone() && !r.mayHaveLeft():
+		return effect, &decision{do: actCancel, reason: WithdrawnParent}, nil
 	case found:
 		return effect, nil, nil
 	case ambiguous:
@@ -87,17 +89,32 @@ func (e *Engine) undoing(ctx context.Context, r *Record) (Effect, *decision, err
 	return effect, &decision{do: actWait, in: backoff(r.Tries + 1)}, nil
 }
 
+// rederives reports whether a compensation that nobody has sent may take t for its terms: those
+// for the effect as it is confirmed by now. Only the amount of a whole one follows the effect (I2).
+func (r *Record) rederives(t Terms, effect Effect) bool {
+	if r.Undoes.Operation == "" || t.Account != r.Terms.Account {
+		return false
+	}
+	return t.Amount.Equal(r.Terms.Amount) && effect.Ref != "" || r.Undoes.Whole && t.Amount.Equal(effect.Amount)
+}
+
+// gone reports that e is wholly undone already: by others, for who has not been sent.
+func (e Effect) gone() bool {
+	return !e.Amount.IsZero() && !e.Returned.less(e.Amount)
+}
+
 func (r *Record) mayHaveLeft() bool {
 	return slices.ContainsFunc(r.Attempts, func(a Attempt) bool { return !a.harmless() })
 }
 
 // related computes the writes on other records that belong into the same step as
 // cur becoming next: the parent's ledger for a compensation, and the waiting
-// compensations of an operation that settles. It may change next's ledger.
-func (e *Engine) related(ctx context.Context, on committer, cur, next *Record, now time.Time) ([]Write, error) {
+// compensations of an operation that settles. It may change next's ledger. parent is that of a
+// compensation if it was read already, else nil.
+func (e *Engine) related(ctx context.Context, on committer, cur, next, parent *Record, now time.Time) ([]Write, error) {
 	var out []Write
 	if next.Undoes.Operation != "" {
-		w, err := e.postToParent(ctx, on, cur, next, now)
+		w, err := e.postToParent(ctx, on, cur, next, parent, now)
 		if err != nil {
 			return nil, err
 		}
@@ -118,18 +135,26 @@ func (e *Engine) related(ctx context.Context, on committer, cur, next *Record, n
 // postToParent brings the parent's ledger in step with its compensation. The parent's
 // version guards the reservation, and every attempt: it is only committed while
 // the effect is confirmed (I8, I9).
-func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Record, now time.Time) (*Write, error) {
+func (e *Engine) postToParent(ctx context.Context, on committer, cur, next, read *Record, now time.Time) (*Write, error) {
 	starts := next.lastAttempt() > cur.lastAttempt()
 	state := next.compute(true)
 	if cur.Version > 0 && state == cur.State && !starts && slices.EqualFunc(cur.References, next.References, sameEvidence) {
 		return nil, nil
 	}
-	parent, err := e.getOn(ctx, on, ByID(next.Undoes.Operation))
-	if err != nil {
-		return nil, err
+	if read == nil {
+		r, err := e.getOn(ctx, on, ByID(next.Undoes.Operation))
+		if err != nil {
+			return nil, err
+		}
+		read = &r
 	}
-	effect, found, _ := parent.target(next.Undoes)
-	if starts && !found {
+	parent := *read
+	pn := parent.fork()
+	pn.Ledger = attributed(pn.Ledger, next)
+	effect, found, _ := pn.target(next.Undoes)
+	first := !cur.mayHaveLeft()
+	switch {
+	case starts && !found, starts && first && next.outdated(effect):
 		return nil, errBarred
 	}
 	if starts && next.Undoes.Ref == "" {
@@ -138,7 +163,6 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 	if now.IsZero() {
 		now = parent.AsOf
 	}
-	pn := parent.fork()
 	i := slices.IndexFunc(pn.Ledger, func(p Posting) bool { return p.Operation == next.ID })
 	posted := i >= 0
 	if !posted {
@@ -153,24 +177,39 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next *Reco
 		i = len(pn.Ledger) - 1
 	}
 	p := &pn.Ledger[i]
-	status, ref := postingOf(next, state, found), cmp.Or(next.Undoes.Ref, p.Ref)
-	if starts && next.Terms.Amount.IsZero() {
-		p.Amount = effect.Amount // the whole effect, however large it turned out
+	if found && first {
+		p.Amount = p.wanted(effect)
 	}
-	if status == PostingOpen && p.Status == PostingWished && !next.mayHaveLeft() && !parent.fits(effect, *p) {
+	status, ref := postingOf(next, state, found), cmp.Or(next.Undoes.Ref, p.Ref)
+	if status == PostingOpen && p.Status == PostingWished && !next.mayHaveLeft() && !pn.fits(effect, *p) {
 		status = PostingWished // it cannot start, so it covers nothing (I9)
 	}
 	amount := next.undone(p.Amount)
-	if posted && p.Status == status && p.Ref == ref && p.Amount.Equal(amount) && !starts {
+	same := p.Status == status && p.Ref == ref && p.Amount.Equal(amount)
+	if posted && same && !starts && len(pn.Ledger) == len(parent.Ledger) {
 		return nil, nil
 	}
-	if starts && !parent.fits(effect, *p) {
+	if starts && !pn.fits(effect, *p) {
 		return nil, exceeds(next, parent.ID, "more than is left of the effect")
 	}
 	p.Status, p.Ref, p.Amount = status, ref, amount
 	ed := &edit{now: now, dueIn: Keep, later: true, entry: Entry{Source: SourceWorker, Ref: p.Ref, Code: string(status), Note: "ledger"}}
 	w, _ := e.conclude(nil, &parent, &pn, ed, false)
 	return &w, nil
+}
+
+// outdated reports that the terms of a compensation that is about to be sent for the first time are
+// those of the whole of an effect that is another by now.
+func (r *Record) outdated(effect Effect) bool {
+	return r.Undoes.Whole && !r.Terms.Amount.IsZero() && !r.Terms.Amount.Equal(effect.Amount)
+}
+
+// wanted is what an unsent compensation asks for, now that the effect is known.
+func (p Posting) wanted(effect Effect) Amount {
+	if p.Whole {
+		return effect.Amount
+	}
+	return p.Amount
 }
 
 func sameEvidence(a, b Reference) bool {
@@ -211,7 +250,7 @@ func (r *Record) pin() {
 
 // reserve makes the ledger line of a new compensation, if it fits.
 func reserve(effect Effect, c *Record) (Posting, error) {
-	p := Posting{Operation: c.ID, Kind: c.Kind, Ref: c.Undoes.Ref, Amount: c.Terms.Amount, Status: PostingWished}
+	p := Posting{Operation: c.ID, Kind: c.Kind, Ref: c.Undoes.Ref, Amount: c.Terms.Amount, Status: PostingWished, Reason: c.Purpose, Whole: c.Undoes.Whole}
 	refuse := func(sentinel error, why string) (Posting, error) {
 		return p, &Error{Do: "compensate", Kind: c.Kind, ID: effect.Operation, Err: sentinel, Cause: because(why)}
 	}
@@ -293,7 +332,11 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 		if p.Status != PostingWished && (p.Status != PostingFreed || !found) {
 			continue
 		}
-		fits := next.fits(effect, *p)
+		want := *p
+		if found {
+			want.Amount = p.wanted(effect)
+		}
+		fits := next.fits(effect, want)
 		if p.Status == PostingFreed && !fits {
 			continue // what it would undo is taken (T-24)
 		}
@@ -320,7 +363,8 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 			cn.Review = &Review{Reason: ReasonExceeds, Since: micros(now)}
 		case found:
 			cn.Withdrawn, ed.entry.Note, ed.dueIn, ed.look = "", "parent_confirmed", 0, true
-			p.Status = PostingOpen
+			p.Status, p.Amount, p.Ref = PostingOpen, want.Amount, cmp.Or(effect.Ref, p.Ref)
+			cn.Undoes.Ref = p.Ref // from now on it is this effect, whatever else turns up
 		default:
 			cn.Withdrawn = WithdrawnParent
 			p.Status = PostingFreed

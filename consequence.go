@@ -15,14 +15,17 @@ func (e *Engine) consequence(k kind, cur, next *Record, w *Write, ed *edit, hook
 	held := cur.Claimed() && next.Token == cur.Token && ed.ifToken == "" // by a worker that runs the hook or a lookup
 	switch {
 	case next.State == StateCompensated:
-		// Never for a wholly compensated operation.
-		if next.Consequence == ConsequenceArmed || next.Consequence == ConsequenceDue {
-			next.Consequence = ConsequenceNone
+		// Never for a wholly compensated operation: not if another effect of it turns up, nor if the
+		// compensation comes undone.
+		if next.Consequence != ConsequenceDone && next.Consequence != ConsequenceAside {
+			next.Consequence = ConsequenceNever
 		}
 	case next.State != StateSucceeded:
 		if next.Consequence == ConsequenceDue {
 			next.Consequence = ConsequenceArmed
 		}
+	case next.Consequence == ConsequenceArmed && next.anyGone():
+		// The effect that was confirmed first is being undone; another one must not pass for it.
 	case next.Consequence == ConsequenceArmed || next.Consequence == ConsequenceDue && ed.fulfil:
 		if k != nil && k.hasHook() && !hookFailed && !ed.later {
 			next.Consequence, next.Token = ConsequenceDone, ""

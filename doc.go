@@ -23,7 +23,7 @@
 //   - [Engine.Run] in one goroutine of each process finishes what no caller waits for.
 //   - [ExecutorOptions].OnSuccess is where to ship: in the transaction that makes it
 //     succeeded. [Executor.Register] and [Executor.RegisterTx] store now and send later.
-//   - [Executor.Compensate] undoes a confirmed effect; [Executor.Cancel] withdraws what
+//   - [Executor.Compensate] undoes a confirmed effect, [Executor.Undo] in one of several ways; [Executor.Cancel] withdraws what
 //     cannot have had one; [Engine.Resolve] records what a person found out.
 //   - [Engine.Get], [Engine.List], [Engine.History] and [Executor.Find] read. A method that
 //     returns an [Outcome] gives a verdict; one that returns a Record is a read, and its error

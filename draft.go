@@ -13,6 +13,7 @@ type draft struct {
 	record    Record // without id and bookkeeping
 	givenKey  bool
 	ambiguous bool                        // a compensation that names none of several effects
+	parent    *Record                     // of a compensation, as it was read; nil: to be read again
 	authorize func(context.Context) error // nil: none
 	finish    func(generation int)        // derives key and provider key
 	replaced  *Write                      // the former try, losing its intent in the same commit
@@ -83,6 +84,7 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 	}
 	var undo Undo
 	var ambiguous bool
+	var parent *Record
 	if op.Undoes.Operation != "" {
 		if op.Subject != "" || op.Key != "" {
 			field := "Subject"
@@ -97,10 +99,11 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 				return nil, invalid(do, x.kindOf, "Undoes", err.Error())
 			}
 		}
-		parent, err := x.e.getOn(ctx, on, ByID(undo.Operation))
+		found, err := x.e.getOn(ctx, on, ByID(undo.Operation))
 		if err != nil {
 			return nil, x.e.storeError(do, x.kindOf, undo.Operation, err)
 		}
+		parent = &found
 		if parent.Kind != x.opts.Undoes {
 			return nil, invalid(do, x.kindOf, "Undoes", "the operation is of another kind")
 		}
@@ -131,7 +134,7 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 	if err != nil {
 		return nil, err
 	}
-	return &draft{do: do, givenKey: op.Key != "", ambiguous: ambiguous, record: Record{
+	return &draft{do: do, givenKey: op.Key != "", ambiguous: ambiguous, parent: parent, record: Record{
 		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
 		Replaces: op.Replaces, Undoes: undo, Account: x.home, Fingerprint: fp, Request: data,
 		KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
@@ -162,6 +165,9 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	if reason := d.record.Terms.Amount.problem(); reason != "" {
 		return nil, invalid(do, x.kindOf, "Terms.Amount", reason)
 	}
+	if op.Undoes.Operation != "" {
+		d.record.Undoes.Whole = x.whole(again, d.record.Terms)
+	}
 	switch {
 	case refused != nil:
 		d.authorize = func(context.Context) error { return refused }
@@ -174,6 +180,17 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	d.finish = func(generation int) { x.finishKey(d, generation) }
 	d.finish(0)
 	return d, nil
+}
+
+// whole reports whether a compensation is of the whole effect, whatever that is: its terms have no
+// amount, or the effect's, which another effect would change.
+func (x *Executor[Req, Res]) whole(op Operation[Req], t Terms) bool {
+	if t.Amount.IsZero() || !t.Amount.Equal(op.Undoes.Amount) {
+		return t.Amount.IsZero()
+	}
+	op.Undoes.Amount = sum(t.Amount, t.Amount)
+	other, err := x.terms(op)
+	return err == nil && other.Amount.Equal(op.Undoes.Amount)
 }
 
 // draft is begin and complete.
@@ -208,7 +225,7 @@ func (d *draft) approve(a *Approval) (refused, err error) {
 		return nil, nil
 	}
 	r := &d.record
-	if checkName("By", a.By, MaxSubject) != nil || a.Fingerprint == "" || !keepable(a.Note, maxNote) {
+	if checkName("By", a.By, MaxSubject) != nil || a.Fingerprint == "" || !keepable(a.Note) {
 		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is text of at most 1024 bytes")
 	}
 	why := ""

@@ -26,6 +26,10 @@ type Event struct {
 	// Ref is the provider's reference of the effect as a whole: that of the payment, not of one
 	// try of it.
 	Ref string
+	// Parent is the provider's reference of the effect that this one undoes: of the payment, for a
+	// refund. With it an effect that no operation has, a refund made in the provider's dashboard,
+	// is counted in the ledger of the operation that has that payment, see Foreign.
+	Parent string
 	// Sequence orders the provider's own non-final reports; 0 if it has none.
 	Sequence int64
 	// At is when the provider says that it happened. It decides nothing (I13).
@@ -79,6 +83,7 @@ type keptEvent struct {
 	Type      string `json:"type,omitempty"`
 	Operation string `json:"operation,omitempty"`
 	Ref       string `json:"ref,omitempty"`
+	Parent    string `json:"parent,omitempty"`
 	Sequence  int64  `json:"sequence,omitempty"`
 	At        int64  `json:"at,omitempty"` // microseconds
 	Payload   []byte `json:"payload,omitempty"`
@@ -88,13 +93,13 @@ func (ev *Event) problem() (field string, err error) {
 	if ev.Account == "" {
 		return "Account", errors.New("required")
 	}
-	if !keepable(ev.Account, maxNote) {
+	if !keepable(ev.Account) {
 		return "Account", errors.New("not a text, or too long")
 	}
 	if err := checkName("ID", ev.ID, MaxSubject); err != nil {
 		return "ID", err
 	}
-	for field, v := range map[string]string{"Type": ev.Type, "Operation": ev.Operation, "Ref": ev.Ref} {
+	for field, v := range map[string]string{"Type": ev.Type, "Operation": ev.Operation, "Ref": ev.Ref, "Parent": ev.Parent} {
 		if v != "" {
 			if err := checkName(field, v, MaxRef); err != nil {
 				return field, err
@@ -109,7 +114,7 @@ func (ev *Event) problem() (field string, err error) {
 // what is parked is due, claimed, retried and reviewed like everything else (I10).
 func (ev *Event) record() (Record, error) {
 	body, err := json.Marshal(keptEvent{
-		Type: ev.Type, Operation: ev.Operation, Ref: ev.Ref, Sequence: ev.Sequence, At: stamp(ev.At), Payload: ev.Payload,
+		Type: ev.Type, Operation: ev.Operation, Ref: ev.Ref, Parent: ev.Parent, Sequence: ev.Sequence, At: stamp(ev.At), Payload: ev.Payload,
 	})
 	if err != nil {
 		return Record{}, err
@@ -153,7 +158,8 @@ func (r *Record) event() (Event, error) {
 		return Event{}, ErrCorrupt
 	}
 	ev := Event{
-		Account: r.Account, ID: r.Subject, Type: k.Type, Operation: k.Operation, Ref: k.Ref, Sequence: k.Sequence, Payload: k.Payload,
+		Account: r.Account, ID: r.Subject, Type: k.Type, Operation: k.Operation, Ref: k.Ref, Parent: k.Parent, Sequence: k.Sequence,
+		Payload: k.Payload,
 	}
 	if k.At != 0 {
 		ev.At = time.UnixMicro(k.At).UTC()

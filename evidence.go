@@ -86,6 +86,7 @@ type Reference struct {
 	Mismatch bool   `json:"mismatch,omitempty"` // a report once differed from the stored terms
 	Accepted bool   `json:"accepted,omitempty"` // a person accepted it as it is
 	Foreign  bool   `json:"foreign,omitempty"`  // another operation owns the reference
+	Owner    string `json:"owner,omitempty"`    // its id
 }
 
 // Progress is the latest report that decides nothing. Advice only: it sets the
@@ -99,13 +100,17 @@ type Progress struct {
 	Since      time.Time `json:"since,omitzero"` // first report of any progress
 }
 
-// Posting is one line of an operation's ledger: a compensation of its effect.
+// Posting is one line of an operation's ledger: a compensation of its effect, or a foreign record.
 type Posting struct {
-	Operation string        `json:"operation"`     // the compensation's id
+	Operation string        `json:"operation"`     // the compensation's id; empty for a foreign record
 	Kind      string        `json:"kind"`          // its kind
 	Ref       string        `json:"ref,omitempty"` // the effect it undoes; empty: the only one
 	Amount    Amount        `json:"amount,omitzero"`
 	Status    PostingStatus `json:"status"`
+	Reason    string        `json:"reason,omitempty"` // the compensation's purpose
+	Whole     bool          `json:"whole,omitempty"`  // the amount follows the effect's until it is sent
+	// External is the provider's reference of what undid the effect, where no operation did: see Foreign.
+	External string `json:"external,omitempty"`
 }
 
 // PostingStatus is how far a compensation has come.
@@ -437,6 +442,14 @@ func (r *Record) cover(ref Reference) (done, open bool) {
 	return !e.Returned.less(e.Amount), whole && !sum(e.Returned, r.openAmount(ref.Ref)).less(e.Amount)
 }
 
+// anyGone reports whether one of the confirmed effects is wholly covered by compensations.
+func (r *Record) anyGone() bool {
+	return slices.ContainsFunc(r.references(), func(x Reference) bool {
+		_, open := r.cover(x)
+		return x.Rank == RankSucceeded && open
+	})
+}
+
 func (r *Record) openAmount(ref string) Amount {
 	var total Amount
 	for _, p := range r.postings(ref) {
@@ -512,6 +525,9 @@ func (r *Record) Alarms() []string {
 		if p.Status == PostingUndone {
 			out = append(out, AlarmUndone)
 		}
+		if p.External != "" {
+			out = append(out, AlarmElsewhere)
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -526,6 +542,7 @@ const (
 	AlarmForeign   = "reference_taken"    // another operation owns the reference
 	AlarmExcess    = "undone_more_than_was_done"
 	AlarmUndone    = "undo_failed"            // a compensation that was done bounced
+	AlarmElsewhere = "undone_elsewhere"       // something undid an effect that is no operation
 	AlarmReversal  = "success_after_reversal" // a lookup confirms an effect that was reported as reversed
 	AlarmReview    = "review"                 // a person is needed
 	AlarmOverdue   = "review_overdue"         // and did not decide in time

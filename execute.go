@@ -90,13 +90,15 @@ func (e *Engine) getOn(ctx context.Context, on committer, by Index) (Record, err
 
 // newUndo checks what only matters for a compensation that does not exist yet.
 func (e *Engine) newUndo(ctx context.Context, on committer, k kind, d *draft) (Record, bool, error) {
-	if d.ambiguous {
-		return Record{}, false, invalid(d.do, d.record.Kind, "Undoes", "name the reference: the operation has several effects")
-	}
 	twin, err := e.twin(ctx, on, d)
 	switch {
 	case err != nil:
 		return Record{}, false, e.storeError(d.do, d.record.Kind, "", err)
+	case twin != nil && twin.Intent() == d.record.Intent() && d.record.Replaces == "":
+		r, again, err := e.meet(ctx, on, k, d, *twin, Index{})
+		return r, !again, err
+	case d.ambiguous:
+		return Record{}, false, invalid(d.do, d.record.Kind, "Undoes", "name the reference: the operation has several effects")
 	case twin != nil:
 		if ok, err := k.covers(twin.Fingerprint, d.record.Request); err != nil || !ok {
 			return Record{}, false, &Error{
@@ -110,27 +112,36 @@ func (e *Engine) newUndo(ctx context.Context, on committer, k kind, d *draft) (R
 	return Record{}, false, nil
 }
 
+// undoesUnsent reports that d compensates an operation of which nothing was sent. That one would be
+// canceled: not if the compensation exists already, withdrawn perhaps, which its parent's ledger does not show.
+func (d *draft) undoesUnsent() bool {
+	return d.record.Undoes.Operation != "" && d.parent.unsent()
+}
+
+func (r *Record) unsent() bool { return r.State == StateCreated && !r.mayHaveLeft() }
+
 // twin finds a compensation of the same effect by the same kind for the same reason that was
 // asked for in another way: with the reference, or before it was known.
 func (e *Engine) twin(ctx context.Context, on committer, d *draft) (*Record, error) {
-	parent, err := e.getOn(ctx, on, ByID(d.record.Undoes.Operation))
-	if err != nil {
-		return nil, err
-	}
-	effect, _, _ := parent.target(d.record.Undoes)
-	for _, p := range parent.Ledger {
-		if p.Kind != d.record.Kind || p.Ref != "" && effect.Ref != "" && p.Ref != effect.Ref {
+	effect, _, _ := d.parent.target(d.record.Undoes)
+	var other *Record
+	for _, p := range d.parent.Ledger {
+		if p.Kind != d.record.Kind || p.Reason != d.record.Purpose || p.Ref != "" && effect.Ref != "" && p.Ref != effect.Ref {
 			continue
 		}
 		child, err := e.getOn(ctx, on, ByID(p.Operation))
 		if err != nil {
 			return nil, err
 		}
-		if child.Purpose == d.record.Purpose && child.ReplacedBy == "" && child.ID != d.record.Replaces {
+		switch {
+		case child.ReplacedBy != "" || child.ID == d.record.Replaces:
+		case child.Intent() == d.record.Intent():
 			return &child, nil
+		case other == nil:
+			other = &child
 		}
 	}
-	return nil, nil
+	return other, nil
 }
 
 // commitOn commits to the store until it is known what happened, or adds to the
@@ -162,7 +173,14 @@ type committer interface {
 func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, claims bool) (r Record, c *claim, met bool, err error) {
 	checked := false
 	for range 16 {
-		if d.replaced == nil && (d.authorize != nil && !checked || d.record.Replaces != "" || d.record.Undoes.Operation != "") {
+		if d.record.Undoes.Operation != "" && d.parent == nil {
+			parent, err := e.getOn(ctx, on, ByID(d.record.Undoes.Operation))
+			if err != nil {
+				return Record{}, nil, false, e.storeError(d.do, d.record.Kind, d.record.Undoes.Operation, err)
+			}
+			d.parent = &parent
+		}
+		if d.replaced == nil && (d.authorize != nil && !checked || d.record.Replaces != "" || d.undoesUnsent()) {
 			found, rec, err := e.before(ctx, on, d, &checked)
 			if err != nil {
 				return Record{}, nil, false, err
@@ -181,7 +199,7 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 		w, cl := e.birth(k, d, claims)
 		change := Change{ID: newToken()}
 		blank := Record{}
-		related, err := e.related(ctx, on, &blank, &w.Record, time.Time{})
+		related, err := e.related(ctx, on, &blank, &w.Record, d.parent, time.Time{})
 		switch {
 		case errors.Is(err, errBarred):
 			claims = false // the effect is not confirmed: store the wish
@@ -213,7 +231,7 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				return r, nil, true, err
 			}
 		case errors.As(err, &conflict):
-			d.replaced = nil // the parent or the replaced operation moved: read and decide again
+			d.replaced, d.parent = nil, nil // the parent or the replaced operation moved: read and decide again
 		default:
 			return Record{}, nil, false, e.storeError(d.do, d.record.Kind, "", err)
 		}

@@ -92,7 +92,7 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 			return cur, err
 		}
 		next.pin()
-		related, err := e.related(ctx, e.store, &cur, &next, ed.now)
+		related, err := e.related(ctx, e.store, &cur, &next, nil, ed.now)
 		if err != nil {
 			return cur, e.storeError(do, cur.Kind, cur.ID, err)
 		}
@@ -121,7 +121,7 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 			return cur, &seenError{conflict.Existing} // the event was taken in by somebody else
 		case errors.As(err, &conflict) && conflict.Index.Name == IndexRef:
 			// Evidence is never refused: the reference is written as another's (T-25).
-			decide = foreign(decide, conflict.Index.Parts[2])
+			decide = foreign(decide, conflict.Index.Parts[2], conflict.Existing.ID)
 		case errors.As(err, &conflict) && conflict.Existing.ID == cur.ID:
 			cur = conflict.Existing
 		case errors.As(err, &conflict):
@@ -136,8 +136,8 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 	return cur, &Error{Do: do, Kind: cur.Kind, ID: cur.ID, Err: ErrStore, Code: "contention"}
 }
 
-// foreign wraps decide so that the reference ref counts as another operation's.
-func foreign(decide func(*Record) (*edit, error), ref string) func(*Record) (*edit, error) {
+// foreign wraps decide so that the reference ref counts as that of the operation owner.
+func foreign(decide func(*Record) (*edit, error), ref, owner string) func(*Record) (*edit, error) {
 	return func(next *Record) (*edit, error) {
 		ed, err := decide(next)
 		if err != nil {
@@ -145,7 +145,7 @@ func foreign(decide func(*Record) (*edit, error), ref string) func(*Record) (*ed
 		}
 		for i := range next.References {
 			if x := &next.References[i]; x.Ref == ref {
-				x.Foreign, x.Mismatch = true, true
+				x.Foreign, x.Mismatch, x.Owner = true, true, owner
 				if x.Rank == RankSucceeded && !x.Accepted {
 					x.Rank = RankDisputed
 				}

@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -40,8 +41,8 @@ func (e *Engine) Observe(ctx context.Context, ev Event) (Observed, error) {
 		return Observed{}, err
 	}
 	inbox := Write{Record: kept, DueIn: Never, Entry: Entry{Source: SourceEvent, Code: cleanCode(ev.Type), Ref: ev.Ref}}
-	if op != nil {
-		out, done, err := e.deliver(ctx, &ev, *op, inbox)
+	if op == nil && ev.Parent != "" || op != nil && !op.misnamed(&ev) {
+		out, done, err := e.takeIn(ctx, &ev, op, inbox)
 		var seen *seenError
 		switch {
 		case errors.As(err, &seen):
@@ -53,6 +54,14 @@ func (e *Engine) Observe(ctx context.Context, ev Event) (Observed, error) {
 		}
 	}
 	return e.park(ctx, kept, inbox)
+}
+
+// takeIn delivers ev to op, or counts it as foreign if there is none.
+func (e *Engine) takeIn(ctx context.Context, ev *Event, op *Record, inbox Write) (Record, bool, error) {
+	if op == nil {
+		return e.elsewhere(ctx, ev, inbox)
+	}
+	return e.deliver(ctx, ev, *op, inbox)
 }
 
 // park keeps an event for later.
@@ -130,16 +139,8 @@ func (e *Engine) deliver(ctx context.Context, ev *Event, op Record, inbox Write)
 	switch {
 	case errors.Is(err, ErrNotForKind):
 		inbox.Entry.Note = "not_for_kind"
-		recs, err := e.commit(ctx, Change{ID: newToken(), Writes: []Write{inbox}}, e.opts.StoreTimeout)
-		var conflict *ConflictError
-		switch {
-		case errors.As(err, &conflict):
-			return op, false, &seenError{conflict.Existing}
-		case err != nil:
-			return op, false, e.storeError("observe", EventKind, inbox.Record.ID, err)
-		}
-		e.report(ctx, inbox, recs[0])
-		return op, true, nil
+		err := e.keep(ctx, inbox)
+		return op, err == nil, err
 	case err != nil:
 		e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: op.Kind, Operation: op.ID, Code: "event"})
 		return op, false, nil
@@ -162,20 +163,23 @@ func (e *Engine) deliver(ctx context.Context, ev *Event, op Record, inbox Write)
 func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
 	ev, err := r.event()
 	if err != nil {
-		return e.setAside(ctx, r, c, "unreadable_event")
+		return e.setAside(ctx, r, c, "unreadable_event", "")
 	}
 	op, err := e.matching(ctx, &ev)
 	if err != nil {
 		return err
 	}
-	if op != nil {
+	if op != nil && op.misnamed(&ev) {
+		return e.setAside(ctx, r, c, ReasonForeign, op.ID) // what it says is about another's
+	}
+	if op != nil || ev.Parent != "" {
 		next := r.fork()
 		next.Token = ""
 		inbox := Write{
 			Record: next, IfVersion: r.Version, IfToken: c.token, DueIn: Never,
 			Entry: Entry{From: r.State, Source: SourceEvent, Code: cleanCode(ev.Type), Ref: ev.Ref},
 		}
-		_, done, err := e.deliver(ctx, &ev, *op, inbox)
+		_, done, err := e.takeIn(ctx, &ev, op, inbox)
 		var seen *seenError
 		if errors.As(err, &seen) {
 			return ErrClaimLost
@@ -185,7 +189,7 @@ func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
 		}
 	}
 	if op == nil && r.Review == nil && r.AsOf.Sub(r.CreatedAt) >= e.opts.OrphanAfter {
-		return e.setAside(ctx, r, c, ReasonOrphan)
+		return e.setAside(ctx, r, c, ReasonOrphan, "")
 	}
 	_, err = e.update(ctx, "observe", r, func(next *Record) (*edit, error) {
 		if next.Token != c.token {
@@ -201,8 +205,8 @@ func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
 	return err
 }
 
-// setAside puts an event before a person.
-func (e *Engine) setAside(ctx context.Context, r Record, c *claim, reason string) error {
+// setAside puts an event before a person; owner is the operation to which its reference belongs, if that is why.
+func (e *Engine) setAside(ctx context.Context, r Record, c *claim, reason, owner string) error {
 	_, err := e.update(ctx, "observe", r, func(next *Record) (*edit, error) {
 		if next.Token != c.token {
 			return nil, errStop
@@ -211,7 +215,7 @@ func (e *Engine) setAside(ctx context.Context, r Record, c *claim, reason string
 		next.Review = &Review{Reason: reason, Since: micros(c.late())}
 		return &edit{
 			now: c.late(), dueIn: reviewInterval, ifToken: c.token,
-			entry: Entry{Source: SourceWorker, Disposition: DispositionControl, Note: reason},
+			entry: Entry{Source: SourceWorker, Disposition: DispositionControl, Code: reason, Note: cmp.Or(owner, reason)},
 		}, nil
 	})
 	return err

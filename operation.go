@@ -65,6 +65,9 @@ type Approval struct {
 type Undo struct {
 	Operation string `json:"operation"`
 	Ref       string `json:"ref,omitempty"` // empty: the operation's only effect
+	// Whole: the request names no amount of its own, so the compensation is of the whole effect,
+	// whatever that turns out to be.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // Effect is one effect of an operation at the provider. As an argument only
@@ -153,6 +156,7 @@ const (
 	ConsequenceDue   Consequence = "due"   // the hook failed, or nobody who has it was there; the worker runs it
 	ConsequenceDone  Consequence = "done"  // committed
 	ConsequenceAside Consequence = "aside" // gave up after its tries; Redrive runs it again
+	ConsequenceNever Consequence = "never" // the effect was wholly undone before it ran: whatever comes later is not fulfilled
 )
 
 // Review is an open question to a person.
@@ -245,8 +249,16 @@ func (r *Record) Err() error {
 func (r *Record) verdict() error {
 	switch r.State {
 	case StateSucceeded:
-		if r.Consequence == ConsequenceDue || r.Consequence == ConsequenceAside {
+		switch r.Consequence {
+		case ConsequenceDue, ConsequenceAside:
 			return ErrConsequence
+		case ConsequenceNever:
+			return ErrCompensated
+		case ConsequenceArmed:
+			if r.anyGone() {
+				return ErrCompensated
+			}
+		case ConsequenceNone, ConsequenceDone:
 		}
 		return nil
 	case StateCompensating, StateCompensated:

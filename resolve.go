@@ -38,7 +38,7 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	}
 	bad := func(field, why string) error { return invalid("resolve", r.Kind, field, why) }
 	for field, v := range map[string]string{"Actor": d.Actor, "Reason": d.Reason, "Evidence": d.Evidence} {
-		if v == "" || !keepable(v, maxNote) {
+		if v == "" || !keepable(v) {
 			return r, bad(field, "required: text of at most 1024 bytes")
 		}
 	}
@@ -108,9 +108,9 @@ func (e *Engine) resolved(next *Record, d Decision, known int) (*edit, error) {
 	return ed, nil
 }
 
-// keepable reports whether s is a text of at most n bytes that every store can keep.
-func keepable(s string, n int) bool {
-	return len(s) <= n && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
+// keepable reports whether s is a text of at most maxNote bytes that every store can keep.
+func keepable(s string) bool {
+	return len(s) <= maxNote && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
 }
 
 // allQuiet reports whether no attempt can land any more.

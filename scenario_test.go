@@ -1,7 +1,10 @@
 package settle_test
 
 import (
+	"os"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/internal/scenario"
@@ -29,3 +32,20 @@ func TestI15_TheStoresSilenceIsAmbiguous(t *testing.T) { scenario.I15(t, inMemor
 func TestI16_SecretsStayIn(t *testing.T)               { scenario.I16(t, inMemory) }
 
 func TestEvents(t *testing.T) { scenario.RunEvents(t, inMemory) }
+
+// TestLedgerModel plays random runs; SETTLE_LEDGER_SEED repeats one.
+func TestLedgerModel(t *testing.T) {
+	seed, runs := uint64(time.Now().UnixNano()), 30
+	if s := os.Getenv("SETTLE_LEDGER_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed, runs = n, 1
+	}
+	t.Logf("seed %d", seed)
+	scenario.RunLedgerModel(t, inMemory, seed, runs, 60)
+}
+
+func TestCases(t *testing.T)         { scenario.RunCases(t, inMemory) }
+func TestCompensations(t *testing.T) { scenario.RunCompensations(t, inMemory) }

@@ -194,8 +194,8 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 	}
 	if s.sameAccount && !r.State.Settled() && !s.pruned {
 		terms, err := k.deriveTerms(r, undo)
-		if err == nil && undo.Ref != "" && !r.mayHaveLeft() && terms.Account == r.Terms.Account && terms.Amount.Equal(r.Terms.Amount) {
-			r.Terms = terms // of a wish, which could not name the effect yet; commitAttempt stores them
+		if err == nil && !r.mayHaveLeft() && r.rederives(terms, undo) {
+			r.Terms = terms // of a wish, which could not know the effect yet; commitAttempt stores them
 		}
 		s.sameAccount = err == nil && terms.Equal(r.Terms)
 	}

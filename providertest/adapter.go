@@ -34,7 +34,11 @@ type Receipt struct {
 	ID       string `json:"id"`
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency"`
+	Captured bool   `json:"captured,omitempty"` // of a charge: it can no longer be voided
 }
+
+// Void is the request of [VoidAdapter].
+type Void struct{}
 
 // Promise is the contract that a Provider made with o keeps, with an authoritative
 // lookup (eventual if o has a LookupLag), ten seconds per request and a settle delay of a minute.
@@ -104,6 +108,27 @@ func RefundAdapter(api API, promise settle.Contract) settle.Adapter[Refund, Rece
 	if promise.Lookup != settle.NoLookup {
 		a.LookupFunc = func(ctx context.Context, c *settle.Call[Refund]) (settle.Observation[Receipt], error) {
 			return lookup(ctx, api, Query{Kind: KindRefund, Account: promise.Account.Account, Reference: c.ID}, c.Ref)
+		}
+	}
+	return a
+}
+
+// VoidAdapter voids the charge that the operation undoes: all of it, and only before it is captured.
+func VoidAdapter(api API, promise settle.Contract) settle.Adapter[Void, Receipt] {
+	a := settle.Adapter[Void, Receipt]{
+		Promise: promise,
+		TermsFunc: func(op settle.Operation[Void]) settle.Terms {
+			return settle.Terms{Account: promise.Account.Account, Amount: op.Undoes.Amount}
+		},
+		SubmitFunc: func(ctx context.Context, c *settle.Call[Void]) (settle.Observation[Receipt], error) {
+			return submit(ctx, api, Request{
+				Kind: KindVoid, Key: c.Key(), Reference: c.ID, Parent: c.Undoes.Ref, Account: promise.Account.Account,
+			})
+		},
+	}
+	if promise.Lookup != settle.NoLookup {
+		a.LookupFunc = func(ctx context.Context, c *settle.Call[Void]) (settle.Observation[Receipt], error) {
+			return lookup(ctx, api, Query{Kind: KindVoid, Account: promise.Account.Account, Reference: c.ID}, c.Ref)
 		}
 	}
 	return a
@@ -205,7 +230,7 @@ func observe(o Object) settle.Observation[Receipt] {
 	out := settle.Observation[Receipt]{
 		Ref: o.ID, Code: o.FailureCode, Sequence: o.Sequence,
 		Terms:  settle.Terms{Account: o.Account, Amount: settle.Minor(o.Amount, o.Currency)},
-		Result: Receipt{ID: o.ID, Amount: o.Amount, Currency: o.Currency},
+		Result: Receipt{ID: o.ID, Amount: o.Amount, Currency: o.Currency, Captured: o.Captured},
 	}
 	switch o.Status {
 	case StatusProcessing:

@@ -1,9 +1,14 @@
 package providertest
 
 import (
+	"context"
+	"encoding/json"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/settle-go/settle"
 )
 
 // Event is the provider's notice that an object has changed.
@@ -31,4 +36,30 @@ func Shuffle(events []Event, seed uint64, copies int) []Event {
 	}
 	rand.New(rand.NewPCG(seed, seed)).Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
+}
+
+// Settle is the event as Engine.Observe takes it, received for account. The reference that a request
+// gave its object is the operation's id.
+func (e Event) Settle(account settle.AccountFacts) settle.Event {
+	body, _ := json.Marshal(e) // strings, numbers and times
+	return settle.Event{
+		Account: account.String(), ID: e.ID, Type: e.Type, Operation: e.Object.Reference, Ref: e.Object.ID, Parent: e.Object.Parent,
+		Sequence: e.Sequence, At: e.Created, Payload: body,
+	}
+}
+
+// ReadEvent reads such events for operations that make objects of one kind, as an adapter's EventFunc.
+func ReadEvent(kind string) func(context.Context, settle.Event) (settle.Observation[Receipt], error) {
+	return func(_ context.Context, ev settle.Event) (settle.Observation[Receipt], error) {
+		if !strings.HasPrefix(ev.Type, kind+".") {
+			return settle.Observation[Receipt]{}, settle.ErrNotForKind
+		}
+		var e Event
+		if err := json.Unmarshal(ev.Payload, &e); err != nil {
+			return settle.Observation[Receipt]{}, err
+		}
+		o := observe(e.Object)
+		o.Sequence = e.Sequence
+		return o, nil
+	}
 }

@@ -27,6 +27,26 @@ func TestMySQLTraces(t *testing.T) {
 	scenario.RunTraces(t, retimedMySQL(t).open)
 }
 
+func TestPostgresCompensations(t *testing.T) {
+	t.Parallel()
+	scenario.RunCompensations(t, retimedPG(t).open)
+}
+
+func TestMySQLCompensations(t *testing.T) {
+	t.Parallel()
+	scenario.RunCompensations(t, retimedMySQL(t).open)
+}
+
+func TestPostgresCases(t *testing.T) {
+	t.Parallel()
+	scenario.RunCases(t, retimedPG(t).open)
+}
+
+func TestMySQLCases(t *testing.T) {
+	t.Parallel()
+	scenario.RunCases(t, retimedMySQL(t).open)
+}
+
 func TestPostgresInvariants(t *testing.T) {
 	t.Parallel()
 	wholeRun(t)

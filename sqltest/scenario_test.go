@@ -24,6 +24,23 @@ func TestSQLiteInvariants(t *testing.T) {
 	scenario.RunInvariants(t, openScenario)
 }
 
+func TestSQLiteLedgerModel(t *testing.T) {
+	t.Parallel()
+	seed := crashSeed(t)
+	t.Logf("seed %d", seed)
+	scenario.RunLedgerModel(t, openScenario, seed, 3, 30)
+}
+
+func TestSQLiteCases(t *testing.T) {
+	t.Parallel()
+	scenario.RunCases(t, openScenario)
+}
+
+func TestSQLiteCompensations(t *testing.T) {
+	t.Parallel()
+	scenario.RunCompensations(t, openScenario)
+}
+
 func TestSQLiteEvents(t *testing.T) {
 	t.Parallel()
 	scenario.RunEvents(t, openScenario)

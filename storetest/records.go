@@ -49,7 +49,7 @@ func (e *env) full() settle.Record {
 	r.Generation = 3
 	r.Replaces = e.uuid()
 	r.Hold = "order-8472"
-	r.Undoes = settle.Undo{Operation: e.uuid(), Ref: "pi_123 Ü"}
+	r.Undoes = settle.Undo{Operation: e.uuid(), Ref: "pi_123 Ü", Whole: true}
 	r.ProviderKey = "settle-" + strings.Repeat("k", 248)
 	r.Fingerprint = settle.Fingerprint{Rule: "v1", Volatile: []string{"/card/cvc", "/trace~1id"}, Sum: strings.Repeat("0f", 32)}
 	r.Request = allBytes()
@@ -65,13 +65,15 @@ func (e *env) full() settle.Record {
 	r.References = []settle.Reference{
 		{Ref: "", Rank: settle.RankSucceeded, Mismatch: true},
 		{Ref: "pi_full_" + r.ID, Rank: settle.RankReversed, Terms: terms(), TermsAs: settle.RankSucceeded, Mismatch: true, Accepted: true, Foreign: false},
-		{Ref: "pi_foreign", Rank: settle.RankDisputed, Terms: settle.Terms{Amount: amount("1e-18", "BTC/major")}, Foreign: true},
+		{Ref: "pi_foreign", Rank: settle.RankDisputed, Terms: settle.Terms{Amount: amount("1e-18", "BTC/major")}, Foreign: true, Owner: e.uuid()},
 	}
 	r.Progress = &settle.Progress{
 		State: settle.StateActionRequired, Action: "https://provider.example/3ds?" + text,
 		Sequence: math.MaxInt64, FromLookup: true, Since: moment,
 	}
 	r.Ledger = []settle.Posting{
+		{Operation: e.uuid(), Kind: "refund", Amount: amount("3", "EUR/minor"), Status: settle.PostingWished, Reason: "Grund ß", Whole: true},
+		{Ref: "pi_full", External: "re_dashboard Ü", Amount: amount("4", "EUR/minor"), Status: settle.PostingUndone},
 		{Operation: e.uuid(), Kind: "refund", Ref: "pi_123", Amount: amount("0.000000000000000001", "EUR/major"), Status: settle.PostingDone},
 		{Operation: e.uuid(), Kind: "void", Status: settle.PostingWished},
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,17 @@ func hears(_ context.Context, ev settle.Event) (said, error) {
 	var o said
 	err := json.Unmarshal(ev.Payload, &o)
 	return o, err
+}
+
+// listens reads such events, and the provider's own about one kind of objects.
+func listens(kind string) func(context.Context, settle.Event) (said, error) {
+	read := providertest.ReadEvent(kind)
+	return func(ctx context.Context, ev settle.Event) (said, error) {
+		if strings.HasSuffix(ev.Type, ".updated") {
+			return hears(ctx, ev)
+		}
+		return read(ctx, ev)
+	}
 }
 
 func charged(ref string) said {

@@ -233,6 +233,15 @@ func (l *Lab) wantErr(err, want error) {
 	}
 }
 
+// wantID checks that an error names an operation.
+func (l *Lab) wantID(err error, id string) {
+	l.T.Helper()
+	var own *settle.Error
+	if !errors.As(err, &own) || own.ID != id {
+		l.T.Fatalf("error %v, want one that names %s", err, id)
+	}
+}
+
 func (l *Lab) noErr(err error) {
 	l.T.Helper()
 	if err != nil {

@@ -18,13 +18,15 @@ type Setup struct {
 	Adapter func(*settle.Adapter[Payment, Receipt]) // changes the charge adapter
 	API     func(providertest.API) providertest.API // wraps the provider
 	Plan    Plan
+	NoVoid  bool // the kind "void" is not made
 }
 
-// Process is an engine with the kinds "charge" and "refund".
+// Process is an engine with the kinds "charge", "refund" and "void".
 type Process struct {
 	Engine  *settle.Engine
 	Charge  *settle.Executor[Payment, Receipt]
 	Refund  *settle.Executor[Refund, Receipt]
+	Void    *settle.Executor[providertest.Void, Receipt]
 	API     providertest.API // the provider as this process sees it
 	lab     *Lab
 	f       *faults
@@ -57,7 +59,7 @@ func (l *Lab) Start(s *Setup) *Process {
 		promise = *s.Promise
 	}
 	adapter := providertest.ChargeAdapter(p.API, promise)
-	adapter.EventFunc = hears
+	adapter.EventFunc = listens("charge")
 	if s.Adapter != nil {
 		s.Adapter(&adapter)
 	}
@@ -69,8 +71,18 @@ func (l *Lab) Start(s *Setup) *Process {
 		ro = *s.Refund
 	}
 	ro.Undoes = "charge"
-	if p.Refund, err = settle.New(p.Engine, "refund", providertest.RefundAdapter(p.API, promise), &ro); err != nil {
+	refund := providertest.RefundAdapter(p.API, promise)
+	refund.EventFunc = listens("refund")
+	if p.Refund, err = settle.New(p.Engine, "refund", refund, &ro); err != nil {
 		l.T.Fatal(err)
+	}
+	if !s.NoVoid {
+		void := providertest.VoidAdapter(p.API, promise)
+		void.EventFunc = listens("void")
+		p.Void, err = settle.New(p.Engine, "void", void, &settle.ExecutorOptions[providertest.Void, Receipt]{Undoes: "charge"})
+		if err != nil {
+			l.T.Fatal(err)
+		}
 	}
 	l.mu.Lock()
 	l.procs = append(l.procs, p)
