@@ -59,7 +59,7 @@ func (s *Store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, e
 	if err != nil {
 		return nil, err
 	}
-	if s.single(a) {
+	if s.single(a) || s.shares(a) {
 		out, done, err := s.direct(ctx, a)
 		if done || err != nil {
 			return out, err
@@ -101,6 +101,16 @@ func (s *Store) single(a *attempt) bool {
 	return s.guarded(v) && (s.d.whole || v.was < 2 && (v.ref == nil || s.d.triggers))
 }
 
+// shares reports whether the change may share a transaction with others: what refuses it does
+// so before it has written anything.
+func (s *Store) shares(a *attempt) bool {
+	if s.d.lock != "" || a.c.Hook != nil || len(a.values) != 1 {
+		return false
+	}
+	v := a.values[0]
+	return v.was == 0 && v.ref == nil || v.was > 0 && s.guarded(v)
+}
+
 // write is the statement that is all of a change of one record, and when the record was
 // created; 0: now.
 func (s *Store) write(v *values) (text *query, created int64) {
@@ -113,21 +123,35 @@ func (s *Store) write(v *values) (text *query, created int64) {
 // direct commits by one statement. Where that does nothing, done is false and a
 // transaction finds out why.
 func (s *Store) direct(ctx context.Context, a *attempt) (out []settle.Record, done bool, err error) {
-	v := a.values[0]
-	if s.d.local {
-		select {
-		case s.gate <- struct{}{}:
-		default:
+	if !s.d.local {
+		if !s.flush.enter() {
 			return s.together(ctx, a)
 		}
-		defer func() { <-s.gate }()
-		// A driver that waits for the lock would not hear ctx's end: then it is begin that waits.
-		if ctx.Done() != nil || s.db.Stats().MaxOpenConnections > 0 {
-			return nil, false, nil
+		defer s.flush.leave(1)
+		if !s.single(a) {
+			out, err := s.restarting(ctx, "commit", func() ([]settle.Record, error) { return s.commit(ctx, a) })
+			return out, true, err
 		}
-		now := micros()
-		v.at(now, now+slack.Microseconds())
+		return s.alone(ctx, a)
 	}
+	select {
+	case s.gate <- struct{}{}:
+	default:
+		return s.together(ctx, a)
+	}
+	defer func() { <-s.gate }()
+	// A driver that waits for the lock would not hear ctx's end: then it is begin that waits.
+	if ctx.Done() != nil || s.db.Stats().MaxOpenConnections > 0 {
+		return nil, false, nil
+	}
+	now := micros()
+	a.values[0].at(now, now+slack.Microseconds())
+	return s.alone(ctx, a)
+}
+
+// alone runs the statement of a by itself.
+func (s *Store) alone(ctx context.Context, a *attempt) (out []settle.Record, done bool, err error) {
+	v := a.values[0]
 	text, created := s.write(v)
 	st, err := s.effect(ctx, runner{s: s}, text, v)
 	if created == 0 {
@@ -315,7 +339,7 @@ func (s *Store) settled(ctx context.Context, c *settle.Change, out []settle.Reco
 	was, err := s.readBack(s.quiet(ctx), func(ctx context.Context, q runner) (bool, error) { return s.applied(ctx, q, c) })
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("settle/sqlstore: outcome of a commit unknown: %w", errors.Join(plain(cause), err, ctx.Err()))
+		return nil, doubt(ctx, cause, err)
 	case was && s.d.serverClock:
 		return s.current(s.quiet(ctx), runner{s: s}, c)
 	case was:
@@ -324,6 +348,11 @@ func (s *Store) settled(ctx context.Context, c *settle.Change, out []settle.Reco
 		return nil, ended(ctx, "not committed")
 	}
 	return nil, failed("not committed", cause)
+}
+
+// doubt is the error of a commit that ended with cause and cannot be read back.
+func doubt(ctx context.Context, cause, err error) error {
+	return fmt.Errorf("settle/sqlstore: outcome of a commit unknown: %w", errors.Join(plain(cause), err, ctx.Err()))
 }
 
 // readBack asks until there is an answer, for as long as a lock may take.

@@ -52,6 +52,11 @@ type Dialect struct {
 	overdue  string            // a condition: due before {due}, or for longer than {due_in}
 	history  string
 
+	// flush is insert and update for many records at once: each parameter but {wait} is the text of an array. It
+	// returns id, write id, updated_at and due of those that it wrote. "" if there is no such statement.
+	flush string
+	free  string // locks the rows of {ids} that nobody has locked, and returns their ids
+
 	savepoint, rollbackTo, release string
 
 	hasSchema string // counts the table settle_schema

@@ -94,6 +94,7 @@ func MySQL() Dialect {
 			WHERE o.id = {id} AND {after} < 2 AND o.write_id_2 IS NOT NULL
 			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry FROM settle_history h WHERE h.operation = {id} AND h.seq > {after}
 			ORDER BY seq LIMIT {limit}`,
+		free:       `SELECT id FROM settle_operation WHERE id IN ({ids}) FOR UPDATE SKIP LOCKED`,
 		savepoint:  `SAVEPOINT settle`,
 		rollbackTo: `ROLLBACK TO SAVEPOINT settle`,
 		release:    `RELEASE SAVEPOINT settle`,

@@ -27,6 +27,53 @@ const (
 			(updated_at, at_2, due) = (SELECT t.now, CASE o.version WHEN 1 THEN t.now ELSE o.at_2 END,
 				CASE WHEN {keep}::boolean THEN o.due ELSE t.now + {due_in}::bigint END FROM (SELECT ` + pgNow + ` AS now OFFSET 0) t)`
 
+	// A batch of creations (was 0) and guarded updates, each parameter an array with one element per
+	// change. That was equals itself is no condition, but makes the planner expect one row: for the many it
+	// would guess, it may read a table that looks small from end to end, and keep such a plan while the table grows.
+	pgFlush = `WITH w AS MATERIALIZED (` + pgSettings + `), v AS MATERIALIZED (
+			SELECT v.* FROM w, unnest({id}::text::bytea[], {scope}::text::bytea[], {kind}::text::bytea[], {key}::text::bytea[], {subject}::text::bytea[],
+				{purpose}::text::bytea[], {retired}::text::bytea[], {hold}::text::bytea[], {account}::text::bytea[], {ref}::text::bytea[],
+				{refs}::text::bytea[], {state}::text::text[], {was}::text::bigint[], {token}::text::bytea[], {if_token}::text::bytea[],
+				{due_in}::text::bigint[], {keep}::text::boolean[], {created}::text::bigint[], {body}::text::bytea[], {request}::text::bytea[],
+				{result}::text::bytea[], {write}::text::bytea[], {entry}::text::bytea[])
+			v (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, was, token, if_token, due_in, keep, created, body,
+				request, result, write, entry) WHERE v.was = v.was + 0
+		), t AS MATERIALIZED (SELECT ` + pgNow + ` AS now FROM w), i AS (
+			INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, version, token, due,
+				created_at, updated_at, body, request, result, write_id, entry)
+			SELECT v.id, v.scope, v.kind, v.key, v.subject, v.purpose, v.retired, v.hold, v.account, v.ref, v.refs, v.state, 1, v.token, t.now + v.due_in,
+				t.now, t.now, v.body, v.request, v.result, v.write, v.entry FROM v, t WHERE v.was = 0
+			ON CONFLICT DO NOTHING RETURNING id, kind, write_id, updated_at, due
+		), u AS (
+			UPDATE settle_operation o SET state = v.state, version = o.version + 1, token = v.token, account = v.account, ref = v.ref, refs = v.refs,
+				body = v.body, request = v.request, result = v.result,
+				write_id_2 = CASE o.version WHEN 1 THEN v.write ELSE o.write_id_2 END,
+				entry_2 = CASE o.version WHEN 1 THEN v.entry ELSE o.entry_2 END,
+				(updated_at, at_2, due) = (SELECT t.now, CASE o.version WHEN 1 THEN t.now ELSE o.at_2 END,
+					CASE WHEN v.keep THEN o.due ELSE t.now + v.due_in END FROM (SELECT ` + pgNow + ` AS now OFFSET 0) t)
+			FROM v
+			WHERE v.was > 0 AND o.id = v.id AND o.version = v.was AND (length(v.if_token) = 0 OR o.token = v.if_token AND o.due > ` + pgNow + `)
+			AND o.created_at = v.created AND o.scope = v.scope AND o.kind = v.kind AND o.key = v.key AND o.subject = v.subject
+			AND o.purpose = v.purpose AND o.retired = v.retired AND o.hold IS NOT DISTINCT FROM v.hold
+			AND (o.refs = '' OR o.refs = v.refs)
+			AND (v.ref IS NULL OR NOT EXISTS (SELECT 1 FROM settle_reference s
+				WHERE s.account = v.account AND s.kind = v.kind AND s.ref = v.ref AND s.operation <> o.id))
+			RETURNING o.id, o.kind, v.write, o.updated_at, o.due, v.account, v.ref, v.was, v.entry
+		), d1 AS (
+			INSERT INTO settle_due AS d (operation, kind, due)
+			SELECT id, kind, due FROM i WHERE due IS NOT NULL UNION ALL SELECT id, kind, due FROM u WHERE due IS NOT NULL
+			ON CONFLICT (operation) DO UPDATE SET due = excluded.due, kind = excluded.kind WHERE (d.due, d.kind) IS DISTINCT FROM (excluded.due, excluded.kind)
+		), d2 AS (
+			DELETE FROM settle_due d USING u WHERE d.operation = u.id AND u.due IS NULL
+		), r AS (
+			INSERT INTO settle_reference (account, kind, ref, operation) SELECT u.account, u.kind, u.ref, u.id FROM u
+			WHERE u.ref IS NOT NULL AND NOT EXISTS (
+				SELECT 1 FROM settle_reference s WHERE s.account = u.account AND s.kind = u.kind AND s.ref = u.ref AND s.operation = u.id)
+		), h AS (
+			INSERT INTO settle_history (operation, seq, write_id, at, entry) SELECT u.id, u.was + 1, u.write, u.updated_at, u.entry FROM u WHERE u.was > 1
+		)
+		SELECT id, write_id, updated_at, due FROM i UNION ALL SELECT id, write, updated_at, due FROM u`
+
 	// settle_due follows the row.
 	pgDue = `d1 AS (
 			INSERT INTO settle_due AS d (operation, kind, due) SELECT {id}::bytea, {kind}::bytea, u.due FROM u WHERE u.due IS NOT NULL
@@ -148,6 +195,7 @@ func PostgreSQL() Dialect {
 			WHERE o.id = {id} AND {after}::bigint < 2 AND o.write_id_2 IS NOT NULL
 			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry FROM settle_history h WHERE h.operation = {id} AND h.seq > {after}::bigint
 			ORDER BY 1 LIMIT {limit}`,
+		flush:      pgFlush,
 		savepoint:  `SELECT set_config('settle.lock_timeout', current_setting('lock_timeout'), true); SAVEPOINT settle`,
 		rollbackTo: `ROLLBACK TO SAVEPOINT settle`,
 		release:    `RELEASE SAVEPOINT settle; SELECT set_config('lock_timeout', current_setting('settle.lock_timeout'), true)`,

@@ -20,6 +20,8 @@ type flusher struct {
 	mu      sync.Mutex
 	queue   []*member
 	running bool
+	active  int // changes on their way, queued ones too
+	crowd   int // so many of them make a further one queue, on a server
 }
 
 // member is one change in a flush. It is one statement, so that what refuses it leaves the
@@ -28,6 +30,7 @@ type member struct {
 	a    *attempt
 	done chan struct{} // closed when the rest is set
 	fate fate
+	st   stamp
 	out  settle.Record
 	err  error
 }
@@ -35,7 +38,8 @@ type member struct {
 type fate int
 
 const (
-	left      fate = iota // not written: it must go its own way
+	left      fate = iota // not written: a transaction of its own finds out why
+	alone                 // not written because of others: it goes by itself
 	committed             // out is stored
 	waited                // err: the lock was not to be had
 	unknown               // err: COMMIT answered with it
@@ -47,17 +51,25 @@ func (s *Store) together(ctx context.Context, a *attempt) (out []settle.Record, 
 	m := &member{a: a, done: make(chan struct{})}
 	s.flush.mu.Lock()
 	s.flush.queue = append(s.flush.queue, m)
+	s.flush.active++
 	start := !s.flush.running
 	s.flush.running = true
 	s.flush.mu.Unlock()
 	if start {
 		go s.flushAll()
 	}
-	slow := time.NewTimer(lookAfter)
+	patience := lookAfter
+	if !s.d.local {
+		patience = queuePatience
+	}
+	slow := time.NewTimer(patience)
 	defer slow.Stop()
 	for {
 		select {
 		case <-m.done:
+			if !s.d.local {
+				return s.answer(ctx, m)
+			}
 			switch m.fate {
 			case committed:
 				return []settle.Record{m.out}, true, nil
@@ -66,13 +78,19 @@ func (s *Store) together(ctx context.Context, a *attempt) (out []settle.Record, 
 			case unknown:
 				out, err := s.settled(ctx, a.c, []settle.Record{m.out}, m.err)
 				return out, true, err
-			case left:
+			case left, alone:
 			}
 			return nil, false, nil
 		case <-ctx.Done():
 			s.flush.withdraw(m)
 			return nil, true, ended(ctx, "commit") // the others, and what is under way, go on
 		case <-slow.C:
+			if !s.d.local {
+				if s.flush.withdraw(m) {
+					return s.own(ctx, a)
+				}
+				continue
+			}
 			if a.values[0].was > 0 || s.d.taken == "" {
 				continue
 			}
@@ -96,28 +114,42 @@ func (f *flusher) withdraw(m *member) bool {
 		return false
 	}
 	f.queue = slices.Delete(f.queue, i, i+1)
+	f.active--
 	return true
 }
 
 // flushAll runs until nobody waits.
 func (s *Store) flushAll() {
 	for !s.flush.idle() {
-		t, err := s.begin(context.Background(), "commit", nil)
-		batch := s.flush.take()
-		switch {
-		case errors.Is(err, settle.ErrUncommitted):
-			for _, m := range batch {
-				m.fate, m.err = waited, err
-			}
-		case err != nil: // each finds out for itself
-		default:
-			s.flushOne(t, batch)
-			t.close()
+		var batch []*member
+		if s.d.local {
+			batch = s.flushLocked()
+		} else {
+			batch = s.flush.take()
+			s.flushBatch(batch)
 		}
+		s.flush.leave(len(batch))
 		for _, m := range batch {
 			close(m.done)
 		}
 	}
+}
+
+// flushLocked writes who waits for the lock when it is had.
+func (s *Store) flushLocked() []*member {
+	t, err := s.begin(context.Background(), "commit", nil)
+	batch := s.flush.take()
+	switch {
+	case errors.Is(err, settle.ErrUncommitted):
+		for _, m := range batch {
+			m.fate, m.err = waited, err
+		}
+	case err != nil: // each finds out for itself
+	default:
+		s.flushOne(t, batch)
+		t.close()
+	}
+	return batch
 }
 
 // idle ends the flushing if nobody waits.

@@ -70,7 +70,7 @@ type listed struct {
 // queries are the statements of a dialect, compiled.
 type queries struct {
 	lock, insert, update, rewrite, row, addRef, addOnce, dropRef, addEntry, rival, taken, writeID1, writeID2, writeID,
-	claimRow, claimed, renew, history query
+	claimRow, claimed, renew, history, flush query
 	getBy map[settle.IndexName]*query
 }
 
@@ -117,7 +117,7 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 const openWait = 15 * time.Second
 
 func newStore(db *sql.DB, d Dialect, opts *Options) *Store {
-	s := &Store{db: db, d: d, gate: make(chan struct{}, 1), lists: map[listed]*query{}, known: map[any]struct{}{}}
+	s := &Store{db: db, d: d, gate: make(chan struct{}, 1), lists: map[listed]*query{}, known: map[any]struct{}{}, flush: flusher{crowd: crowd}}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -145,6 +145,7 @@ func (s *Store) queries() map[string]*query {
 		d.lock: &q.lock, d.insert: &q.insert, d.update: &q.update, d.rewrite: &q.rewrite, d.row: &q.row, d.addRef: &q.addRef,
 		d.addOnce: &q.addOnce, d.dropRef: &q.dropRef, d.addEntry: &q.addEntry, d.rival: &q.rival, d.taken: &q.taken, d.writeID1: &q.writeID1,
 		d.writeID2: &q.writeID2, d.writeID: &q.writeID, d.claimRow: &q.claimRow, d.claimed: &q.claimed, d.renew: &q.renew, d.history: &q.history,
+		d.flush: &q.flush,
 	}
 	delete(all, "") // what the dialect does without
 	return all

@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+
 	"context"
 	"database/sql"
 	"encoding/json"

@@ -1,0 +1,309 @@
+package sqlstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/settle-go/settle"
+)
+
+const (
+	// crowd is how many changes may be on their way to a server while a further one still goes by
+	// itself: so many share its log flushes anyway, and to wait for the answer of another takes twice as long.
+	crowd = 8
+	// flushPatience is how long a batch waits for a lock: its neighbors wait with the one that
+	// needs it. After that each goes its own way.
+	flushPatience = 100 * time.Millisecond
+	// queuePatience is how long a change waits for a batch to be over.
+	queuePatience = time.Second
+)
+
+// enter lets a change go to the server by itself while few are on their way.
+func (f *flusher) enter() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.active >= f.crowd {
+		return false
+	}
+	f.active++
+	return true
+}
+
+// leave is the end of n changes.
+func (f *flusher) leave(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.active -= n
+}
+
+// flushBatch writes the members that can be written by one statement, in the order of
+// their names, so that those of two processes do not wait for each other in a circle.
+func (s *Store) flushBatch(batch []*member) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.LockWait)
+	defer cancel()
+	batch = slices.Clone(batch) // the queue's order is of no use any more
+	slices.SortFunc(batch, func(a, b *member) int { return a.a.values[0].compare(b.a.values[0]) })
+	batch = oneOwner(batch)
+	step := s.flushTx
+	if s.d.flush != "" {
+		args := s.arrays(batch)
+		step = func(ctx context.Context, batch []*member) error { return s.flushOnce(ctx, batch, args) }
+	}
+	var err error
+	for range restarts {
+		if err = step(ctx, batch); s.class(err) != stale && !errors.Is(err, errRestart) {
+			break
+		}
+	}
+	if err == nil {
+		return
+	}
+	to := unknown
+	if s.class(err) != other || errors.Is(err, errRestart) || errors.Is(err, errTaken) { // nothing was done
+		to = alone
+	}
+	for _, m := range batch {
+		m.fate, m.err = to, err
+	}
+}
+
+// flushTx writes them by a statement each in one transaction. Rows that somebody else has locked are left
+// out, so that their neighbors do not wait for them. What it returns before COMMIT was sent
+// was not committed.
+func (s *Store) flushTx(ctx context.Context, batch []*member) error {
+	var ids []settle.Held
+	for _, m := range batch {
+		if m.st = (stamp{}); m.a.values[0].was > 0 {
+			ids = append(ids, settle.Held{ID: m.a.values[0].id})
+		}
+	}
+	var free *query
+	if len(ids) > 0 {
+		for len(ids)&(len(ids)-1) > 0 { // a power of two: few statements, which are prepared once
+			ids = append(ids, ids[0])
+		}
+		var err error
+		if free, err = s.with(ctx, s.d.free, lengths{n: len(ids)}); err != nil {
+			return fmt.Errorf("%w: %w", errRestart, err)
+		}
+	}
+	t, err := s.begin(ctx, "commit", nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRestart, err)
+	}
+	defer t.close()
+	if err := s.flushRows(ctx, t, batch, free, ids); err != nil {
+		if s.class(err) == other && !errors.Is(err, errTaken) {
+			err = fmt.Errorf("%w: %w", errRestart, err)
+		}
+		return err
+	}
+	if !slices.ContainsFunc(batch, func(m *member) bool { return m.st.hit }) {
+		return nil
+	}
+	if err := t.commit(); err != nil {
+		return err
+	}
+	for _, m := range batch {
+		if m.st.hit {
+			m.fate = committed
+		}
+	}
+	return nil
+}
+
+func (s *Store) flushRows(ctx context.Context, t *step, batch []*member, free *query, ids []settle.Held) error {
+	unlocked := map[string]bool{}
+	if free != nil {
+		v := values{held: ids}
+		rows, err := t.query(ctx, free, v.list(free.params))
+		if err != nil {
+			return err
+		}
+		defer rows.Close() // once more is nothing; the first is looked at
+		for rows.Next() {
+			var id string
+			if err := rows.Scan(&id); err != nil {
+				return err
+			}
+			unlocked[id] = true
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+	}
+	for _, m := range batch {
+		v := m.a.values[0]
+		if v.was > 0 && !unlocked[v.id] {
+			continue
+		}
+		text, _ := s.write(v)
+		st, err := s.effect(ctx, t.runner, text, v)
+		switch {
+		case err != nil && s.class(err) == duplicate: // the statement did nothing
+			continue
+		case err != nil:
+			return err
+		case st.hit && v.was > 0:
+			if _, err := s.rest(ctx, t.runner, v, st); err != nil {
+				return err // its reference has another owner, say: each finds out for itself
+			}
+		}
+		m.st = st
+	}
+	return nil
+}
+
+func (s *Store) flushOnce(ctx context.Context, batch []*member, args []any) error {
+	rows, err := runner{s: s}.query(ctx, &s.q.flush, args)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() // once more is nothing; the first is looked at
+	type name struct{ id, write string }
+	at := make(map[name]stamp, len(batch))
+	for rows.Next() {
+		var id, write sql.RawBytes
+		st := stamp{hit: true}
+		if err := rows.Scan(&id, &write, &st.now, &st.due); err != nil {
+			return err
+		}
+		at[name{string(id), string(write)}] = st
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if err := rows.Close(); err != nil {
+		return err
+	}
+	for _, m := range batch {
+		v := m.a.values[0]
+		if m.st = at[name{v.id, v.write}]; m.st.hit {
+			m.fate = committed
+		}
+	}
+	return nil
+}
+
+// compare orders creations by their intent, which is what two of them may meet at, and
+// before updates, which are ordered by id.
+func (v *values) compare(w *values) int {
+	switch {
+	case v.was == 0 && w.was == 0:
+		a, b := v.record, w.record
+		return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Purpose, b.Purpose))
+	case v.was > 0 && w.was > 0:
+		return cmp.Compare(v.id, w.id)
+	}
+	return cmp.Compare(min(v.was, 1), min(w.was, 1))
+}
+
+// oneOwner leaves out the members that bring a reference which one before them brings: the
+// statement would be refused as a whole. They are not written, and go their own way.
+func oneOwner(batch []*member) []*member {
+	type name struct{ account, kind, ref string }
+	seen := map[name]bool{}
+	return slices.DeleteFunc(batch, func(m *member) bool {
+		v := m.a.values[0]
+		ref, some := v.ref.([]byte)
+		if !some {
+			return false
+		}
+		n := name{v.record.Account, v.record.Kind, string(ref)}
+		if seen[n] {
+			return true
+		}
+		seen[n] = true
+		return false
+	})
+}
+
+// arrays are the parameters of a batch.
+func (s *Store) arrays(batch []*member) []any {
+	args := make([]any, len(s.q.flush.params))
+	var b bytes.Buffer
+	for i, p := range s.q.flush.params {
+		if p == pWait {
+			args[i] = strconv.FormatInt(min(s.opts.LockWait, flushPatience).Milliseconds(), 10)
+			continue
+		}
+		b.Reset()
+		b.WriteByte('{')
+		for j, m := range batch {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			element(&b, m.a.values[0].of(p))
+		}
+		b.WriteByte('}')
+		args[i] = b.String()
+	}
+	return args
+}
+
+// element writes a value as PostgreSQL's arrays have it.
+func element(b *bytes.Buffer, value any) {
+	switch v := value.(type) {
+	case []byte:
+		b.WriteString(`"\\x`)
+		b.Write(hex.AppendEncode(b.AvailableBuffer(), v))
+		b.WriteByte('"')
+	case string: // the name of a state
+		b.WriteString(strconv.Quote(v))
+	case int64:
+		b.Write(strconv.AppendInt(b.AvailableBuffer(), v, 10))
+	case bool:
+		b.Write(strconv.AppendBool(b.AvailableBuffer(), v))
+	default:
+		b.WriteString("NULL")
+	}
+}
+
+// own is a change that goes its own way.
+func (s *Store) own(ctx context.Context, a *attempt) (out []settle.Record, done bool, err error) {
+	if !s.single(a) {
+		return nil, false, nil
+	}
+	return s.alone(ctx, a)
+}
+
+// answer is what became of m, whose fate is set.
+func (s *Store) answer(ctx context.Context, m *member) (out []settle.Record, done bool, err error) {
+	v := m.a.values[0]
+	switch m.fate {
+	case committed:
+		created := m.st.now
+		if v.was > 0 {
+			created = v.record.CreatedAt.UnixMicro()
+		}
+		r, err := s.written(v, m.st, created)
+		return []settle.Record{r}, true, err
+	case alone:
+		return s.own(ctx, m.a)
+	case unknown:
+		was, err := s.readBack(ctx, func(ctx context.Context, q runner) (bool, error) { return s.applied(ctx, q, m.a.c) })
+		switch {
+		case err != nil:
+			return nil, true, doubt(ctx, m.err, err)
+		case was:
+			out, err := s.current(ctx, runner{s: s}, m.a.c)
+			return out, true, err
+		}
+		// It is this change or none, whenever the server ends what it may still be at: both
+		// would write the same id, and one version has room for one of them.
+		return s.own(ctx, m.a)
+	case left, waited:
+	}
+	return nil, false, s.rival(ctx, v)
+}
