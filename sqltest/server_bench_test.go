@@ -1,7 +1,6 @@
 package sqltest
 
 import (
-
 	"context"
 	"database/sql"
 	"encoding/json"
