@@ -28,8 +28,9 @@ const (
 				CASE WHEN {keep}::boolean THEN o.due ELSE t.now + {due_in}::bigint END FROM (SELECT ` + pgNow + ` AS now OFFSET 0) t)`
 
 	// A batch of creations (was 0) and guarded updates, each parameter an array with one element per
-	// change. That was equals itself is no condition, but makes the planner expect one row: for the many it
-	// would guess, it may read a table that looks small from end to end, and keep such a plan while the table grows.
+	// change. A table that looks small would be read from end to end, and such a plan is kept while the table
+	// grows. So no condition is one that a hash join can use, and that was equals itself, which is no condition,
+	// makes the planner expect one row.
 	pgFlush = `WITH w AS MATERIALIZED (` + pgSettings + `), v AS MATERIALIZED (
 			SELECT v.* FROM w, unnest({id}::text::bytea[], {scope}::text::bytea[], {kind}::text::bytea[], {key}::text::bytea[], {subject}::text::bytea[],
 				{purpose}::text::bytea[], {retired}::text::bytea[], {hold}::text::bytea[], {account}::text::bytea[], {ref}::text::bytea[],
@@ -52,9 +53,9 @@ const (
 				(updated_at, at_2, due) = (SELECT t.now, CASE o.version WHEN 1 THEN t.now ELSE o.at_2 END,
 					CASE WHEN v.keep THEN o.due ELSE t.now + v.due_in END FROM (SELECT ` + pgNow + ` AS now OFFSET 0) t)
 			FROM v
-			WHERE v.was > 0 AND o.id = v.id AND o.version = v.was AND (length(v.if_token) = 0 OR o.token = v.if_token AND o.due > ` + pgNow + `)
-			AND o.created_at = v.created AND o.scope = v.scope AND o.kind = v.kind AND o.key = v.key AND o.subject = v.subject
-			AND o.purpose = v.purpose AND o.retired = v.retired AND o.hold IS NOT DISTINCT FROM v.hold
+			WHERE v.was > 0 AND o.id = ANY (ARRAY[v.id]) AND (length(v.if_token) = 0 OR o.token = v.if_token AND o.due > ` + pgNow + `)
+			AND (o.version, o.created_at, o.scope, o.kind, o.key, o.subject, o.purpose, o.retired, o.hold)
+				IS NOT DISTINCT FROM (v.was, v.created, v.scope, v.kind, v.key, v.subject, v.purpose, v.retired, v.hold)
 			AND (o.refs = '' OR o.refs = v.refs)
 			AND (v.ref IS NULL OR NOT EXISTS (SELECT 1 FROM settle_reference s
 				WHERE s.account = v.account AND s.kind = v.kind AND s.ref = v.ref AND s.operation <> o.id))

@@ -55,7 +55,7 @@ func writes(text string) bool {
 // batches says in how many batches changes were written since the dam was opened.
 func (r *reservoir) batches() int {
 	if r.name == "PostgreSQL" {
-		return r.count(func(text string) bool { return strings.Contains(text, "unnest(") })
+		return r.count(func(text string) bool { return strings.Contains(text, "w, unnest(") })
 	}
 	// With an update among them it locks rows first; a transaction may also be that of one change.
 	if n := r.count(func(text string) bool { return strings.Contains(text, "IN (") && strings.Contains(text, "SKIP LOCKED") }); n > 0 {
@@ -281,7 +281,7 @@ func TestBatchAnswersEach(t *testing.T) {
 			assert.Equal(t, created(key(s)).ID, owner.ID)
 		}
 		if d.name == "PostgreSQL" {
-			alone := r.count(func(text string) bool { return writes(text) && text != "BEGIN" && !strings.Contains(text, "unnest(") })
+			alone := r.count(func(text string) bool { return writes(text) && text != "BEGIN" && !strings.Contains(text, "w, unnest(") })
 			assert.LessOrEqual(t, alone, 2*refused, "those that are refused, each in a transaction of its own")
 		}
 		noneOpen(t, r.db)
@@ -342,7 +342,7 @@ func TestBatchAnswerLost(t *testing.T) {
 	onEach(t, servers(), func(t *testing.T, d database) {
 		decisive := "COMMIT"
 		if d.name == "PostgreSQL" {
-			decisive = "unnest("
+			decisive = "w, unnest("
 		}
 		for _, cause := range []error{errLost, driver.ErrBadConn, context.Canceled, sql.ErrTxDone} {
 			t.Run(cause.Error(), func(t *testing.T) {
@@ -523,7 +523,7 @@ func TestBatchKilled(t *testing.T) {
 					_ = other.QueryRow(`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`, app).Scan(&waiting) //nolint:noctx // it ends with the test
 				}
 				_ = other.QueryRow(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-					WHERE application_name = $1 AND wait_event_type = 'Lock' AND query LIKE '%unnest(%'`, app).Scan(&killed) //nolint:noctx // it ends with the test
+					WHERE application_name = $1 AND wait_event_type = 'Lock' AND query LIKE '%w, unnest(%'`, app).Scan(&killed) //nolint:noctx // it ends with the test
 			}()
 		}, func(string) error { return nil })
 		for _, a := range got {
@@ -594,4 +594,70 @@ func TestCallersShareCommitsOnServers(t *testing.T) {
 			noneOpen(t, r.db)
 		}
 	})
+}
+
+// TestPlansOfABatch: the statement that writes many finds its rows by index on an empty table, on one that grew without the server
+// having looked, with a plan made while it was empty, and on a large one.
+func TestPlansOfABatch(t *testing.T) {
+	t.Parallel()
+	d := postgresDatabase()
+	dsn := d.fresh(t)
+	l := listening{d.real, new(sync.Mutex), map[string][]any{}}
+	heard := d
+	heard.real = l
+	_, s, _ := heard.faulty(t, dsn, &sqlstore.Options{Unprepared: true})
+	batch := func() (text string, args []any) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for text, args := range l.seen {
+			if strings.Contains(text, "w, unnest(") {
+				return text, args
+			}
+		}
+		return "", nil
+	}
+	text, args := "", []any(nil)
+	for n := 0; text == ""; n++ {
+		var all sync.WaitGroup
+		for i := range 64 {
+			all.Go(func() {
+				_, err := s.Commit(context.Background(), create(fmt.Sprint(n, "-", i)))
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+		text, args = batch()
+	}
+	for i, a := range args {
+		args[i] = "'" + strings.ReplaceAll(a.(string), "'", "''") + "'"
+	}
+	execute := "EXECUTE batch (" + strings.Trim(strings.ReplaceAll(fmt.Sprint(args), "' '", "', '"), "[]") + ")"
+
+	db := d.connect(t, d.fresh(t))
+	db.SetMaxOpenConns(1)
+	own := d.store(t, db, nil)
+	require.NoError(t, run(db, "PREPARE batch AS "+text))
+	check := func(when string) {
+		t.Helper()
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			require.NoError(t, run(db, "SET plan_cache_mode = "+mode))
+			plan, wrong := wholeTable(t, db, d, execute, nil)
+			assert.Empty(t, wrong, "%s, %s\n%s", when, mode, plan)
+			assert.Contains(t, plan, "settle_operation_pkey")
+		}
+	}
+	check("empty")
+	out, err := own.Commit(t.Context(), create("settled"))
+	require.NoError(t, err)
+	_, err = own.Commit(t.Context(), outcome(out[0]))
+	require.NoError(t, err)
+	pour(t, db, d, 20_000)
+	check("grown")
+	require.NoError(t, run(db, "DEALLOCATE batch"))
+	require.NoError(t, run(db, "PREPARE batch AS "+text))
+	check("not analyzed")
+	for _, table := range []string{"settle_operation", "settle_reference", "settle_history"} {
+		require.NoError(t, run(db, "ANALYZE "+table))
+	}
+	check("analyzed")
 }

@@ -61,8 +61,21 @@ func (c listeningConn) QueryContext(ctx context.Context, q string, args []driver
 	return c.realConn.QueryContext(ctx, q, args)
 }
 
-// fill adds n settled records, as copies of one.
+// fill adds n settled records, as copies of one, and has the server look at them.
 func fill(t *testing.T, db *sql.DB, d database, n int) {
+	t.Helper()
+	pour(t, db, d, n)
+	for _, table := range []string{"settle_operation", "settle_reference", "settle_history"} {
+		analyze := "ANALYZE " + table
+		if d.name == "MySQL" {
+			analyze = "ANALYZE TABLE " + table
+		}
+		require.NoError(t, run(db, analyze))
+	}
+}
+
+// pour adds n settled records, as copies of one.
+func pour(t *testing.T, db *sql.DB, d database, n int) {
 	t.Helper()
 	const columns = `kind, subject, purpose, retired, hold, account, ref, refs, state, version, token, due, created_at, updated_at, body, request, result,
 		write_id, entry, write_id_2, at_2, entry_2`
@@ -92,13 +105,6 @@ func fill(t *testing.T, db *sql.DB, d database, n int) {
 	}
 	require.NoError(t, run(db, `INSERT INTO settle_history (operation, seq, write_id, at, entry)
 		SELECT `+owner+`, 3, o.write_id, o.created_at, o.entry FROM settle_operation o, `+numbers+d.text(where), []byte("order-settled")))
-	for _, table := range []string{"settle_operation", "settle_reference", "settle_history"} {
-		analyze := "ANALYZE " + table
-		if d.name == "MySQL" {
-			analyze = "ANALYZE TABLE " + table
-		}
-		require.NoError(t, run(db, analyze))
-	}
 }
 
 // everything runs every statement of the store once, and a few of them more.
