@@ -15,7 +15,7 @@ const maxFlush = 256
 
 // flusher makes one transaction of changes that had to wait for each other anyway: on a
 // database with one write lock, a commit costs the same with many rows in it. A
-// change that finds the lock free goes alone and at once.
+// change that finds the lock free goes alone and at once. On a server, one that finds no crowd.
 type flusher struct {
 	mu      sync.Mutex
 	queue   []*member

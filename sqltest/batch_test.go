@@ -281,7 +281,9 @@ func TestBatchAnswersEach(t *testing.T) {
 			assert.Equal(t, created(key(s)).ID, owner.ID)
 		}
 		if d.name == "PostgreSQL" {
-			alone := r.count(func(text string) bool { return writes(text) && text != "BEGIN" && !strings.Contains(text, "w, unnest(") })
+			alone := r.count(func(text string) bool {
+				return writes(text) && text != "BEGIN" && !strings.Contains(text, "w, unnest(")
+			})
 			assert.LessOrEqual(t, alone, 2*refused, "those that are refused, each in a transaction of its own")
 		}
 		noneOpen(t, r.db)
