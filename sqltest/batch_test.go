@@ -663,3 +663,62 @@ func TestPlansOfABatch(t *testing.T) {
 	}
 	check("analyzed")
 }
+
+// TestBatchOnEveryDriver: 64 callers of each driver and mode, also behind a proxy that gives every transaction another session (IC-37):
+// each gets its answer, and rows share transactions.
+func TestBatchOnEveryDriver(t *testing.T) {
+	t.Parallel()
+	unprepared := &sqlstore.Options{Unprepared: true}
+	for name, c := range map[string]struct {
+		driver, params string
+		opts           *sqlstore.Options
+		sessions       int
+	}{
+		"pgx":                {driver: "pgx"},
+		"pgx, serializable":  {driver: "pgx", params: "&default_transaction_isolation=serializable"},
+		"pgx, simple":        {driver: "pgx", params: "&default_query_exec_mode=simple_protocol", opts: unprepared},
+		"pq":                 {driver: "postgres"},
+		"pooler, pgx exec":   {driver: "pgx", params: "&default_query_exec_mode=exec", opts: unprepared, sessions: 2},
+		"pooler, pq, binary": {driver: "postgres", params: "&binary_parameters=yes", opts: unprepared, sessions: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgSchema(t)
+			if c.sessions > 0 {
+				dsn = pooled(t, dsn, c.sessions)
+			}
+			db, s := openPG(t, c.driver, dsn+c.params, c.opts)
+			db.SetMaxOpenConns(20)
+			const callers, each = 64, 3
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					for j := range each {
+						r := created(fmt.Sprintf("%d-%d", i, j))
+						// What a driver could take for the syntax of an array, or of a text.
+						r.Subject, r.Purpose, r.Request = `{"a",NULL}\'`+r.Key, `pur"pose`, settle.Payload("\x00\\x41'\",{}\n"+r.Key)
+						out, err := s.Commit(context.Background(), settle.Change{ID: "c" + r.Key, Writes: []settle.Write{{Record: r, DueIn: time.Hour}}})
+						if !assert.NoError(t, err) {
+							return
+						}
+						out, err = s.Commit(context.Background(), outcome(out[0]))
+						if !assert.NoError(t, err) {
+							return
+						}
+						assert.Equal(t, r.Request, out[0].Request)
+						got, err := s.Get(context.Background(), settle.ByIntent(r.Scope, r.Kind, r.Subject, r.Purpose))
+						if assert.NoError(t, err) {
+							out[0].AsOf, got.AsOf = time.Time{}, time.Time{}
+							assert.Equal(t, got, out[0])
+						}
+					}
+				})
+			}
+			all.Wait()
+			const rows = callers * each
+			assert.Equal(t, rows, count(t, db, `SELECT count(*) FROM settle_operation WHERE version = 2`))
+			assert.Zero(t, count(t, db, `SELECT count(*) FROM settle_due`))
+			assert.Less(t, count(t, db, `SELECT count(DISTINCT xmin::text) FROM settle_operation`), rows)
+		})
+	}
+}
