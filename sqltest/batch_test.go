@@ -461,13 +461,14 @@ func TestBatchPastALock(t *testing.T) {
 				return all
 			}, func() {
 				// The neighbors are seen from outside while the lock is held; then it is let go.
+				ctx := t.Context()
 				go func() {
 					defer func() { _ = tx.Rollback() }()
 					for i := range 4 {
 						id := created(fmt.Sprint(name, round, "-", i)).ID
 						for v := 0; v == 0; runtime.Gosched() {
-							if err := other.QueryRow(d.text(`SELECT version FROM settle_operation WHERE id = ?`), []byte(id)).Scan(&v); err != nil && //nolint:noctx // it ends with the test
-								!errors.Is(err, sql.ErrNoRows) {
+							err := other.QueryRowContext(ctx, d.text(`SELECT version FROM settle_operation WHERE id = ?`), []byte(id)).Scan(&v)
+							if err != nil && !errors.Is(err, sql.ErrNoRows) {
 								return
 							}
 						}
@@ -499,6 +500,7 @@ func TestBatchKilled(t *testing.T) {
 	killed := 0
 	for round := 0; killed == 0 && round < 30; round++ { // it may have given up its wait before it is seen
 		var tx *sql.Tx
+		var done chan struct{}
 		try := 0
 		got := r.batch(t, func() (all []settle.Change) {
 			if tx != nil {
@@ -518,16 +520,21 @@ func TestBatchKilled(t *testing.T) {
 			}
 			return all
 		}, func() {
+			done = make(chan struct{})
+			ctx := t.Context()
 			go func() {
+				defer close(done)
 				defer func() { _ = tx.Rollback() }()
 				var waiting int
 				for began := time.Now(); waiting == 0 && time.Since(began) < 10*time.Second; { // any wait, of the batch or of who went by itself
-					_ = other.QueryRow(`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`, app).Scan(&waiting) //nolint:noctx // it ends with the test
+					_ = other.QueryRowContext(ctx, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`, app).
+						Scan(&waiting)
 				}
-				_ = other.QueryRow(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-					WHERE application_name = $1 AND wait_event_type = 'Lock' AND query LIKE '%w, unnest(%'`, app).Scan(&killed) //nolint:noctx // it ends with the test
+				_ = other.QueryRowContext(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+					WHERE application_name = $1 AND wait_event_type = 'Lock' AND query LIKE '%w, unnest(%'`, app).Scan(&killed)
 			}()
 		}, func(string) error { return nil })
+		<-done
 		for _, a := range got {
 			require.NoError(t, a.err)
 			h, err := r.store.History(t.Context(), a.out[0].ID, 0, 0)

@@ -43,7 +43,7 @@ func TestCostOfFirstExecutes(t *testing.T) {
 	must(t, sqlstore.EnsureSchema(t.Context(), db, sqlstore.PostgreSQL()))
 	s, err := sqlstore.New(db, sqlstore.PostgreSQL(), &sqlstore.Options{LockWait: time.Minute})
 	must(t, err)
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	e, err := settle.Open(s, nil)
 	must(t, err)
 	type charge struct {
