@@ -29,7 +29,7 @@ func t09(t *testing.T, open Open) {
 			}
 			r := l.Get(out.ID)
 			l.Want(r, settle.StateActionRequired)
-			if r.Due.After(r.AsOf) && !r.Wake {
+			if r.Due.After(r.AsOf) && !r.Wake && p.Hits() == 0 { // unless the worker has looked already
 				t.Errorf("no lookup is asked for: due in %v", r.Due.Sub(r.AsOf))
 			}
 			l.Elapse(20 * time.Second)
@@ -59,7 +59,7 @@ func t27(t *testing.T, open Open) {
 		ev := l.says("", said{Fact: settle.Declined, Code: "stolen_card"})
 		ev.Ref = "ch_1"
 		// The event's commit waits until the operation has its reference.
-		q.Faults(Nth(OpCommit, 1, Fault{Delay: 5 * time.Second}))
+		q.Faults(Nth(OpCommit, 1, Fault{Delay: 3 * time.Second}))
 		seen := make(chan settle.Observed, 1)
 		go func() {
 			out, err := q.Engine.Observe(context.Background(), ev)
