@@ -128,7 +128,7 @@ const (
 // Source says where evidence came from.
 type Source string
 
-// The sources. Nothing in this version delivers events and reports.
+// The sources.
 const (
 	SourceReply  Source = "reply"
 	SourceLookup Source = "lookup"
