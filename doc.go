@@ -24,7 +24,8 @@
 //   - [ExecutorOptions].OnSuccess is where to ship: in the transaction that makes it
 //     succeeded. [Executor.Register] and [Executor.RegisterTx] store now and send later.
 //   - [Executor.Compensate] undoes a confirmed effect, [Executor.Undo] in one of several ways; [Executor.Cancel] withdraws what
-//     cannot have had one; [Engine.Resolve] records what a person found out.
+//     cannot have had one; [Engine.Resolve] records what a person found out,
+//     and [Engine.Assign] who is to find out.
 //   - [Engine.Get], [Engine.List], [Engine.History] and [Executor.Find] read. A method that
 //     returns an [Outcome] gives a verdict; one that returns a Record is a read, and its error
 //     says nothing about the effect.

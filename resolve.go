@@ -22,6 +22,10 @@ type Decision struct {
 	Terms Terms
 	// Resume lets automation go on, with a new EscalateAfter.
 	Resume bool
+	// SeenAttempt is the number of the last attempt that the person knew of. If a later one
+	// was made, Declined and NotApplied cannot speak for it and are refused with ErrPending. 0: the last one that
+	// there is when Resolve reads the record.
+	SeenAttempt int
 }
 
 // maxNote bounds each text of a decision.
@@ -62,6 +66,12 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 		return r, bad("Fact", "no such fact")
 	}
 	known := r.lastAttempt()
+	switch {
+	case d.SeenAttempt < 0 || d.SeenAttempt > known:
+		return r, bad("SeenAttempt", "there is no such attempt")
+	case d.SeenAttempt > 0:
+		known = d.SeenAttempt
+	}
 	out, err := e.update(ctx, "resolve", r, func(next *Record) (*edit, error) { return e.resolved(next, d, known) })
 	if err != nil {
 		return out, err

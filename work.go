@@ -435,9 +435,13 @@ func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (o
 			}
 		}
 		next.Wake = false
-		if v := next.Review; v != nil && next.State == StateReview && !v.Overdue && !v.Deadline.IsZero() && !now.Before(v.Deadline) {
-			v.Overdue = true
-			ed.alarms = append(ed.alarms, AlarmOverdue)
+		if v := next.Review; v != nil && next.State == StateReview && !v.Overdue && !v.Deadline.IsZero() {
+			if now.Before(v.Deadline) {
+				ed.dueIn = min(ed.dueIn, v.Deadline.Sub(now)+time.Second) // the deadline is noticed when it comes
+			} else {
+				v.Overdue = true
+				ed.alarms = append(ed.alarms, AlarmOverdue)
+			}
 		}
 		return ed, nil
 	})
