@@ -51,6 +51,7 @@ type Dialect struct {
 	list     string            // id and a record, up to and including WHERE
 	overdue  string            // a condition: due before {due}, or for longer than {due_in}
 	history  string
+	tally    string // counts by kind and state
 
 	// flush is insert and update for many records at once: each parameter but {wait} is the text of an array. It
 	// returns id, write id, updated_at and due of those that it wrote. "" if there is no such statement.

@@ -89,6 +89,7 @@ func MySQL() Dialect {
 		renewAll: `UPDATE settle_operation SET due = ` + myNow + ` + {due_in} WHERE id IN ({ids})`,
 		list:     `SELECT o.id, ` + myRecord + ` FROM settle_operation o WHERE `,
 		overdue:  `o.due < ` + myStart + ` - {x}`,
+		tally:    tallyOf(myStart, ``),
 		history: `SELECT 1 AS seq, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after} < 1
 			UNION ALL SELECT 2, o.write_id_2, o.at_2, o.entry_2 FROM settle_operation o
 			WHERE o.id = {id} AND {after} < 2 AND o.write_id_2 IS NOT NULL
