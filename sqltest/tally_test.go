@@ -23,7 +23,7 @@ func TestTally(t *testing.T) {
 		}
 		put(created("1"), time.Hour) // claimed
 		put(created("2"), 0)         // its worker died
-		put(succeeded(created("3")), settle.Never)
+		put(succeeded(created("33")), settle.Never)
 		put(succeeded(created("4")), settle.Never)
 		undo := created("5")
 		undo.Kind, undo.Token, undo.State = "void", "", settle.StateUnknown
@@ -31,9 +31,9 @@ func TestTally(t *testing.T) {
 		old := created("6")
 		old.Token, old.State = "", settle.StateUnknown
 		put(old, 0)
-		// Two rows have been due for ten minutes, and one is two days old.
+		// Two rows have been due for ten minutes, and a void and a charge are two days old.
 		must(t, run(db, `UPDATE settle_operation SET due = due - 600000000 WHERE state = 'unknown'`))
-		must(t, run(db, `UPDATE settle_operation SET created_at = created_at - 172800000000 WHERE LENGTH(kind) = 4`))
+		must(t, run(db, `UPDATE settle_operation SET created_at = created_at - 172800000000 WHERE LENGTH(kind) = 4 OR LENGTH(subject) = 8`))
 		got, err := s.Tally(t.Context(), time.Minute)
 		must(t, err)
 		type line struct {
@@ -45,8 +45,14 @@ func TestTally(t *testing.T) {
 		var lines []line
 		for _, x := range got {
 			lines = append(lines, line{x.Kind, x.State, x.Count, x.Overdue})
-			age := x.AsOf.Sub(x.Oldest)
-			if want := map[string]time.Duration{"charge": 0, "void": 48 * time.Hour}[x.Kind]; age < want || age > want+time.Hour || x.Newest.Before(x.Oldest) {
+			oldest, newest := x.AsOf.Sub(x.Oldest), x.AsOf.Sub(x.Newest)
+			wantOld, wantNew := time.Duration(0), time.Duration(0)
+			if x.Kind == "void" {
+				wantOld, wantNew = 48*time.Hour, 48*time.Hour
+			} else if x.State == settle.StateSucceeded {
+				wantOld = 48 * time.Hour
+			}
+			if oldest < wantOld || oldest > wantOld+time.Hour || newest < wantNew || newest > wantNew+time.Hour {
 				t.Errorf("%s %s: oldest %v, newest %v as of %v", x.Kind, x.State, x.Oldest, x.Newest, x.AsOf)
 			}
 		}
