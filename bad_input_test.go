@@ -420,6 +420,10 @@ func badDecisions(t *testing.T) {
 		"NotFound":         {"Fact", func(d *settle.Decision) { d.Fact = settle.NotFound }},
 		"resume and fact":  {"Resume", func(d *settle.Decision) { d.Resume = true }},
 		"reference":        {"Ref", func(d *settle.Decision) { d.Ref = "a\n" }},
+		"negative amount":  {"Terms.Amount", func(d *settle.Decision) { d.Terms.Amount = settle.Minor(-1, "EUR") }},
+		"amount of a kind": {"Terms.Amount", func(d *settle.Decision) { d.Terms.Amount = settle.Minor(1, "euro") }},
+		"invalid account":  {"Terms.Account", func(d *settle.Decision) { d.Terms.Account = "a\x00" }},
+		"invalid term":     {"Terms.Other", func(d *settle.Decision) { d.Terms.Other = map[string]string{"a": "\xff"} }},
 		"invalid in actor": {"Actor", func(d *settle.Decision) { d.Actor = "a\x00\xff" }}, // it goes into the history of every store
 	} {
 		d := good

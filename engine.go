@@ -247,7 +247,10 @@ func (e *Engine) List(ctx context.Context, q Query) iter.Seq2[Record, error] {
 			for _, r := range page {
 				q.After = r.ID
 				r = fresh(r)
-				if !wanted(r.State) || own(r.Kind) && q.Kind != r.Kind {
+				if own(r.Kind) && q.Kind != r.Kind {
+					return // ids of operations are hexadecimal, and those of settle's own records come after all of them
+				}
+				if !wanted(r.State) {
 					continue
 				}
 				if !yield(r, nil) {

@@ -51,6 +51,17 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 			return r, bad("Ref", err.Error())
 		}
 	}
+	if why := d.Terms.Amount.problem(); why != "" {
+		return r, bad("Terms.Amount", why)
+	}
+	for k, v := range d.Terms.Other {
+		if !keepable(k+v) {
+			return r, bad("Terms.Other", "text of at most 1024 bytes")
+		}
+	}
+	if !keepable(d.Terms.Account) {
+		return r, bad("Terms.Account", "text of at most 1024 bytes")
+	}
 	switch d.Fact {
 	case Applied, Declined, Reversed, NotApplied:
 		if d.Resume && d.Fact != NotApplied {

@@ -3,6 +3,7 @@ package settle_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -306,5 +307,45 @@ func TestI6_DecisionOfYesterday(t *testing.T) {
 		_, err = p.Resolve(t.Context(), id, d)
 		rig.OK(t, err)
 		r.Ledger(2, map[string]int{id: 1})
+	})
+}
+
+// countedLists is a store that counts the pages that are read.
+type countedLists struct {
+	settle.Store
+	pages int
+}
+
+func (c *countedLists) List(ctx context.Context, q settle.Query) ([]settle.Record, error) {
+	c.pages++
+	return c.Store.List(ctx, q)
+}
+
+// A list of operations costs by the operations there are, not by the events that were ever taken in.
+func TestListReadsNoEvents(t *testing.T) {
+	inBubble(t, keyed(), func(t *testing.T, r *rig.Rig) {
+		store := &countedLists{Store: r.Store}
+		r.Store = store
+		p := r.Start(nil)
+		for i := range 350 {
+			_, err := p.Observe(t.Context(), settle.Event{Account: "acct-1", ID: fmt.Sprint("evt_", i), Ref: "ch_9"})
+			rig.OK(t, err)
+		}
+		for _, order := range []string{"order-1", "order-2"} {
+			_, err := p.Charges.Execute(t.Context(), rig.Op(order, 100, "EUR"))
+			rig.OK(t, err)
+		}
+		store.pages = 0
+		if n := len(r.All()); n != 2 || store.pages != 1 {
+			t.Errorf("%d operations in %d pages, want 2 in one", n, store.pages)
+		}
+		n := 0
+		for _, err := range p.List(t.Context(), settle.Query{Kind: settle.EventKind}) {
+			rig.OK(t, err)
+			n++
+		}
+		if n != 350 {
+			t.Errorf("%d events", n)
+		}
 	})
 }
