@@ -1,8 +1,8 @@
 # Every target needs Go, make and a POSIX shell, nothing else: Go downloads the modules,
 # and the tools are built from source at the versions pinned in tools/go.mod.
 
-# The root module and each nested one. A new nested module is picked up by its go.mod.
-MODULES := . $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod)))
+# The root module and each nested one, up to two folders down. A new nested module is picked up by its go.mod.
+MODULES := . $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
 
 GO        ?= go
 TESTFLAGS ?= -timeout=15m
