@@ -55,7 +55,7 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 		return r, bad("Terms.Amount", why)
 	}
 	for k, v := range d.Terms.Other {
-		if !keepable(k+v) {
+		if !keepable(k + v) {
 			return r, bad("Terms.Other", "text of at most 1024 bytes")
 		}
 	}

@@ -133,6 +133,8 @@ func (w *sceneWorld) procStep(name string, f []string) error {
 			w.caller(nil, err)
 			return w.verdict(settle.Record{}, false, err), nil
 		}
+	case verb == "assign" && len(args) == 3:
+		call = func() (string, error) { return p.assign(args[0], args[1], args[2]) }
 	case verb == "resolve" && len(args) == 2:
 		call = func() (string, error) { return p.resolve(args[0], args[1]) }
 	default:
@@ -231,6 +233,24 @@ func (p *sceneProc) compensate(args []string) (string, error) {
 		p.w.caller(&out.Record, err)
 	}
 	return p.w.verdict(out.Record, out.Replayed, err), nil
+}
+
+// assign gives a review an owner and time to decide.
+func (p *sceneProc) assign(label, owner, within string) (string, error) {
+	id, err := p.w.id(label)
+	if err != nil {
+		return "", err
+	}
+	d, err := time.ParseDuration(within)
+	if err != nil {
+		return "", err
+	}
+	r, err := p.engine.Assign(context.Background(), id, settle.Assignment{Actor: "ann", Owner: owner, Reason: "knows the provider", Within: d})
+	p.w.caller(nil, err)
+	if err != nil {
+		return p.w.verdict(r, false, err), nil
+	}
+	return fmt.Sprintf("assigned: %s %s to %s", p.w.label(r.ID), r.State, r.Review.Owner), nil
 }
 
 // resolve is a person's decision: a fact, or "resume".

@@ -126,8 +126,11 @@ func said(e settle.Entry) string {
 		}
 		if e.Source == settle.SourcePerson && e.Fact == settle.Unclear {
 			fact = "resume"
+			if e.Code == settle.CodeAssigned {
+				fact = "" // the code says it
+			}
 		}
-		add(string(e.Source) + " " + fact)
+		add(strings.TrimSpace(string(e.Source) + " " + fact))
 	case settle.SourceCaller:
 		add("caller: " + e.Note)
 	case settle.SourceWorker, settle.SourceReport:
