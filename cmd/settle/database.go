@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -63,10 +65,7 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		}
 		password, _ := u.User.Password()
 		c := mysql.NewConfig()
-		host := u.Host
-		if u.Port() == "" {
-			host = u.Hostname() + ":3306"
-		}
+		host := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "3306"))
 		c.User, c.Passwd, c.Net, c.Addr, c.DBName = u.User.Username(), password, "tcp", host, strings.TrimPrefix(u.Path, "/")
 		native = c.FormatDSN()
 		if u.RawQuery != "" { // the driver reads its own parameters

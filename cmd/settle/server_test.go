@@ -164,3 +164,23 @@ func onServer(t *testing.T, c tool) {
 		}
 	}
 }
+
+// A URL says what the driver's own words say, whatever is in the password.
+func TestMySQLConfig(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"mysql://app:p%40s%3As%2F@db:3307/shop?tls=true&innodb_lock_wait_timeout=9": "app p@s:s/ tcp db:3307 shop true 9",
+		"mysql://app@db/shop":                   "app  tcp db:3306 shop  5",
+		"mysql://app@[::1]/shop":                "app  tcp [::1]:3306 shop  5",
+		"mysql:app:p@tcp(db:3307)/shop":         "app p tcp db:3307 shop  5",
+		"mysql://app:p@tcp(db:3307)/shop":       "app p tcp db:3307 shop  5",
+		"app:p@unix(/run/mysqld/mysqld.s)/shop": "app p unix /run/mysqld/mysqld.s shop  5",
+		"app:p@tcp(db)/shop?readTimeout=3s":     "app p tcp db:3306 shop  5",
+	} {
+		c, err := mysqlConfig(dsn)
+		must(t, err)
+		got := strings.Join([]string{c.User, c.Passwd, c.Net, c.Addr, c.DBName, c.TLSConfig, c.Params["innodb_lock_wait_timeout"]}, " ")
+		if got != want {
+			t.Errorf("%s: %q, want %q", dsn, got, want)
+		}
+	}
+}
