@@ -24,7 +24,7 @@ func TestRenewalPassesLockedRows(t *testing.T) {
 		}
 		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		defer tx.Rollback() //nolint:errcheck // ends what is open
+		defer tx.Rollback()
 		_, err = tx.ExecContext(t.Context(), d.text(`UPDATE settle_operation SET token = ? WHERE id = ?`), []byte("another"), []byte(held[7].ID))
 		require.NoError(t, err)
 		ended := settle.Held{ID: held[3].ID, Token: "a former holder's"}
