@@ -75,18 +75,24 @@ func (e *Engine) undoing(ctx context.Context, r *Record) (Effect, *decision, err
 	if err != nil {
 		return Effect{}, nil, e.storeError("read the parent", r.Kind, r.ID, err)
 	}
+	effect, barred := r.barred(&parent)
+	return effect, barred, nil
+}
+
+// barred says what a compensation of parent undoes, and what to do instead of sending it; nil: nothing (I8).
+func (r *Record) barred(parent *Record) (Effect, *decision) {
 	effect, found, ambiguous := parent.target(r.Undoes)
 	switch {
 	case found && effect.gone() && !r.mayHaveLeft():
-		return effect, &decision{do: actCancel, reason: WithdrawnParent}, nil
+		return effect, &decision{do: actCancel, reason: WithdrawnParent}
 	case found:
-		return effect, nil, nil
+		return effect, nil
 	case ambiguous:
-		return effect, &decision{do: actReview, reason: ReasonAmbiguous}, nil
+		return effect, &decision{do: actReview, reason: ReasonAmbiguous}
 	case parent.State.Settled() && !r.mayHaveLeft():
-		return effect, &decision{do: actCancel, reason: WithdrawnParent}, nil
+		return effect, &decision{do: actCancel, reason: WithdrawnParent}
 	}
-	return effect, &decision{do: actWait, in: backoff(r.Tries + 1)}, nil
+	return effect, &decision{do: actWait, in: backoff(r.Tries + 1)}
 }
 
 // rederives reports whether a compensation that nobody has sent may take t for its terms: those

@@ -2,6 +2,7 @@ package settle
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -188,5 +189,43 @@ func TestUndoSubject(t *testing.T) {
 		assert.LessOrEqual(t, len(s), MaxSubject)
 		assert.Empty(t, seen[s])
 		seen[s] = ref + "."
+	}
+}
+
+// TestI8_Barred: what a compensation does instead of being sent, by what is known of the effect that it undoes.
+func TestI8_Barred(t *testing.T) {
+	parent := func(state State, refs ...Reference) *Record {
+		return &Record{ID: "op", State: state, Terms: Terms{Amount: euros(1000)}, References: refs}
+	}
+	ok := func(ref string) Reference {
+		return Reference{Ref: ref, Rank: RankSucceeded, Terms: Terms{Amount: euros(1000)}}
+	}
+	undone := parent(StateCompensated, ok("A"))
+	undone.Ledger = []Posting{{Ref: "A", External: "re", Amount: euros(1000), Status: PostingDone}}
+	for name, c := range map[string]struct {
+		parent *Record
+		ref    string
+		tries  int
+		sent   bool
+		want   *decision
+	}{
+		"confirmed":                       {parent: parent(StateSucceeded, ok("A"))},
+		"one of two, named":               {parent: parent(StateSucceeded, ok("A"), ok("B")), ref: "B"},
+		"one of two, not named":           {parent: parent(StateSucceeded, ok("A"), ok("B")), want: &decision{do: actReview, reason: ReasonAmbiguous}},
+		"undone by others":                {parent: undone, want: &decision{do: actCancel, reason: WithdrawnParent}},
+		"undone by others, but sent":      {parent: undone, sent: true},
+		"there is none":                   {parent: parent(StateFailed), want: &decision{do: actCancel, reason: WithdrawnParent}},
+		"there is none any more, sent":    {parent: parent(StateFailed), sent: true, want: &decision{do: actWait, in: time.Second}},
+		"unknown":                         {parent: parent(StateUnknown), want: &decision{do: actWait, in: time.Second}},
+		"unknown for the fourth time":     {parent: parent(StateUnknown), tries: 3, want: &decision{do: actWait, in: 8 * time.Second}},
+		"another reference was confirmed": {parent: parent(StateUnknown, ok("A")), ref: "B", want: &decision{do: actWait, in: time.Second}},
+	} {
+		r := &Record{ID: "undo", Undoes: Undo{Operation: "op", Ref: c.ref}, Tries: c.tries}
+		if c.sent {
+			r.Attempts = []Attempt{{N: 1, Fate: FateOpen}}
+		}
+		effect, got := r.barred(c.parent)
+		assert.Equal(t, c.want, got, name)
+		assert.Equal(t, "op", effect.Operation, name)
 	}
 }

@@ -223,7 +223,7 @@ func (r *Record) facts(s situation) standing {
 		}
 		f.pastProcessing = s.late.Sub(since) >= s.contract.ProcessingLimit
 	} else if f.open == 0 && f.mayExist {
-		f.pastProcessing = f.mayExist && s.late.Sub(since) >= s.contract.ProcessingLimit
+		f.pastProcessing = s.late.Sub(since) >= s.contract.ProcessingLimit
 	}
 	return f
 }

@@ -409,3 +409,47 @@ func TestRecoveryDoc(t *testing.T) {
 	require.NotEmpty(t, reasons)
 	assert.ElementsMatch(t, reasons, documented)
 }
+
+// TestLimitsAreReached: a limit is passed when its time is over, to the microsecond, with a report or without one.
+func TestLimitsAreReached(t *testing.T) {
+	for name, progress := range map[string]*Progress{"no report": nil, "a report": {State: StateProcessing, Since: t0}} {
+		for late, want := range map[time.Duration]bool{24 * time.Hour: true, 24*time.Hour - time.Microsecond: false} {
+			r := operation(try(1, FateUnderway))
+			r.CreatedAt, r.Progress = t0, progress
+			s := situationOf(r, at(late))
+			require.Equal(t, 24*time.Hour, s.contract.ProcessingLimit)
+			assert.Equal(t, want, r.facts(s).pastProcessing, "%s, %v", name, late)
+		}
+	}
+	for late, want := range map[time.Duration]bool{DefaultEscalateAfter: true, DefaultEscalateAfter - time.Microsecond: false} {
+		r := operation(try(1, FateOpen))
+		r.CreatedAt, r.Attempts[0].Start = t0, t0
+		s := situationOf(r, at(late), tries(minTries))
+		assert.Equal(t, want, r.facts(s).escalated, late)
+		s = situationOf(r, at(late), tries(minTries-1))
+		assert.False(t, r.facts(s).escalated, "never before %d tries", minTries)
+	}
+}
+
+// TestNoWindowIsNeverOpen (I6): a provider that honours no key has no window, also for what was never sent.
+func TestNoWindowIsNeverOpen(t *testing.T) {
+	for _, first := range []time.Time{{}, t0, t0.Add(time.Hour)} {
+		assert.False(t, windowOpen(first, t0, 0, time.Minute))
+		assert.False(t, windowOpen(first, t0, -time.Hour, time.Minute))
+	}
+	assert.True(t, windowOpen(time.Time{}, t0, time.Hour, time.Minute))
+	assert.True(t, windowOpen(t0, t0.Add(59*time.Minute-time.Microsecond), time.Hour, time.Minute))
+	assert.False(t, windowOpen(t0, t0.Add(59*time.Minute), time.Hour, time.Minute))
+}
+
+// TestJitterOnlyAdds: no wait gets shorter, whether a millisecond or a month, and none by more than a fifth longer.
+func TestJitterOnlyAdds(t *testing.T) {
+	for _, d := range []time.Duration{0, time.Millisecond, time.Minute, 48 * time.Hour, 30 * 24 * time.Hour} {
+		for range 50 {
+			got := jitter(d)
+			assert.GreaterOrEqual(t, got, d)
+			assert.LessOrEqual(t, got, d+d/5)
+		}
+	}
+	assert.Less(t, jitter(Forever), 2*365*24*time.Hour, "and none overflows")
+}
