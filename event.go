@@ -48,6 +48,9 @@ const EventKind = "settle.event"
 // ReasonOrphan is why an event is in review: no operation of any process has its names.
 const ReasonOrphan = "orphan_event"
 
+// ReasonUnreadable is why an event is in review: what is stored of it cannot be decoded.
+const ReasonUnreadable = "unreadable_event"
+
 // AlarmEventChanged says that the provider sent an event id again with other content. The first is kept.
 const AlarmEventChanged = "event_changed"
 

@@ -163,7 +163,7 @@ func (e *Engine) deliver(ctx context.Context, ev *Event, op Record, inbox Write)
 func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
 	ev, err := r.event()
 	if err != nil {
-		return e.setAside(ctx, r, c, "unreadable_event", "")
+		return e.setAside(ctx, r, c, ReasonUnreadable, "")
 	}
 	op, err := e.matching(ctx, &ev)
 	if err != nil {
@@ -197,10 +197,12 @@ func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
 		}
 		next.Token = ""
 		next.Tries++
-		return &edit{
+		ed := &edit{
 			now: c.late(), dueIn: jitter(backoff(next.Tries + 1)), ifToken: c.token,
 			entry: Entry{Source: SourceWorker, Disposition: DispositionControl, Note: "parked"},
-		}, nil
+		}
+		ed.minds(next)
+		return ed, nil
 	})
 	return err
 }

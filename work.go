@@ -435,17 +435,23 @@ func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (o
 			}
 		}
 		next.Wake = false
-		if v := next.Review; v != nil && next.State == StateReview && !v.Overdue && !v.Deadline.IsZero() {
-			if now.Before(v.Deadline) {
-				ed.dueIn = min(ed.dueIn, v.Deadline.Sub(now)+time.Second) // the deadline is noticed when it comes
-			} else {
-				v.Overdue = true
-				ed.alarms = append(ed.alarms, AlarmOverdue)
-			}
-		}
+		ed.minds(next)
 		return ed, nil
 	})
 	return out, moved, err
+}
+
+// minds notices, when its deadline comes, that nobody decided about next (I10).
+func (ed *edit) minds(next *Record) {
+	v := next.Review
+	switch {
+	case v == nil || next.State != StateReview || v.Overdue || v.Deadline.IsZero():
+	case ed.now.Before(v.Deadline):
+		ed.dueIn = min(ed.dueIn, v.Deadline.Sub(ed.now)+time.Second)
+	default:
+		v.Overdue = true
+		ed.alarms = append(ed.alarms, AlarmOverdue)
+	}
 }
 
 // reread returns the record as it is now, after the claim on it was lost.

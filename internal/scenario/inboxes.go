@@ -251,6 +251,11 @@ func eventOrphan(t *testing.T, open Open) {
 		if listed != 1 || !slices.Contains(p.Alarms(), settle.AlarmReview) {
 			t.Errorf("%d listed, alarms %v", listed, p.Alarms())
 		}
+		// Nobody does anything.
+		l.Elapse(25 * time.Hour)
+		if !slices.Contains(p.Alarms(), settle.AlarmOverdue) {
+			t.Errorf("nobody decided by %v, alarms %v", r.Review.Deadline, p.Alarms())
+		}
 		// A person takes note of it.
 		if r, err = p.Engine.Resolve(l.Ctx, got.Event, settle.Decision{
 			Actor: "ann", Reason: "of the old system", Evidence: "ledger 7", Fact: settle.Applied,
