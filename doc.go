@@ -26,6 +26,7 @@
 //   - [Executor.Compensate] undoes a confirmed effect, [Executor.Undo] in one of several ways; [Executor.Cancel] withdraws what
 //     cannot have had one; [Engine.Resolve] records what a person found out,
 //     and [Engine.Assign] who is to find out.
+//   - [Engine.ReconcileReport] holds a settlement report against what is stored.
 //   - [Engine.Get], [Engine.List], [Engine.History] and [Executor.Find] read. A method that
 //     returns an [Outcome] gives a verdict; one that returns a Record is a read, and its error
 //     says nothing about the effect.

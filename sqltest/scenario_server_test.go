@@ -37,6 +37,16 @@ func TestMySQLCompensations(t *testing.T) {
 	scenario.RunCompensations(t, retimedMySQL(t).open)
 }
 
+func TestPostgresReports(t *testing.T) {
+	t.Parallel()
+	scenario.RunReports(t, retimedPG(t).open)
+}
+
+func TestMySQLReports(t *testing.T) {
+	t.Parallel()
+	scenario.RunReports(t, retimedMySQL(t).open)
+}
+
 func TestPostgresCases(t *testing.T) {
 	t.Parallel()
 	scenario.RunCases(t, retimedPG(t).open)

@@ -36,6 +36,11 @@ func TestSQLiteCases(t *testing.T) {
 	scenario.RunCases(t, openScenario)
 }
 
+func TestSQLiteReports(t *testing.T) {
+	t.Parallel()
+	scenario.RunReports(t, openScenario)
+}
+
 func TestSQLiteCompensations(t *testing.T) {
 	t.Parallel()
 	scenario.RunCompensations(t, openScenario)
