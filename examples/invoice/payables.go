@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
+
+	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/bankproc"
+	"github.com/settle-go/settle/providertest"
+	"github.com/settle-go/settle/sqlstore"
+)
+
+// payables pays invoices, and gets back what was paid twice.
+type payables struct {
+	db       *sql.DB
+	engine   *settle.Engine
+	payments *settle.Executor[providertest.Payment, providertest.Receipt]
+	refunds  *settle.Executor[providertest.Refund, providertest.Receipt]
+	account  settle.AccountFacts
+}
+
+var errNotApproved = errors.New("nobody approved it")
+
+func newPayables(ctx context.Context, file string, bank *providertest.Client) (p *payables, err error) {
+	p = &payables{}
+	if p.db, err = sql.Open("sqlite", sqlstore.DSN(file)); err != nil {
+		return nil, err
+	}
+	if err := sqlstore.EnsureSchema(ctx, p.db, sqlstore.SQLite()); err != nil {
+		return nil, err
+	}
+	store, err := sqlstore.New(p.db, sqlstore.SQLite(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if p.engine, err = settle.Open(store, &settle.Options{Scope: "payables"}); err != nil {
+		return nil, err
+	}
+	promise := providertest.Promise(&bankproc.Offer)
+	p.account = promise.Account
+	p.payments, err = settle.New(p.engine, "payment", providertest.ChargeAdapter(bank, promise), &settle.ExecutorOptions[providertest.Payment, providertest.Receipt]{
+		// Asked once, before anything is stored. That the approval is of this very request, and still good, settle checks itself.
+		Authorize: func(_ context.Context, op settle.Operation[providertest.Payment]) error {
+			if op.Approval == nil {
+				return errNotApproved
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.refunds, err = settle.New(p.engine, "refund", providertest.RefundAdapter(bank, promise),
+		&settle.ExecutorOptions[providertest.Refund, providertest.Receipt]{Undoes: "payment"})
+	return p, err
+}
+
+func (p *payables) close(ctx context.Context) error {
+	return errors.Join(p.engine.Drain(ctx), p.db.Close())
+}
+
+// approve binds a decision to the fingerprint of what was shown to the approver: a changed amount is another request.
+func (p *payables) approve(invoice providertest.Payment, by string) (*settle.Approval, error) {
+	fingerprint, err := p.payments.Fingerprint(operation(invoice))
+	if err != nil {
+		return nil, err
+	}
+	return &settle.Approval{By: by, At: time.Now(), Until: time.Now().Add(24 * time.Hour), Fingerprint: fingerprint}, nil
+}
+
+// operation is what paying an invoice is: its number is the subject, so all clerks and all tries mean the same payment.
+func operation(invoice providertest.Payment) settle.Operation[providertest.Payment] {
+	return settle.Operation[providertest.Payment]{Subject: invoice.Invoice, Purpose: "payment", Request: invoice}
+}
+
+// pay pays an invoice once.
+func (p *payables) pay(ctx context.Context, invoice providertest.Payment, approval *settle.Approval) (settle.Outcome[providertest.Receipt], error) {
+	op := operation(invoice)
+	op.Approval = approval
+	return p.payments.Execute(ctx, op)
+}
