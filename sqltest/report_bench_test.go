@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"github.com/settle-go/settle"
-	"github.com/settle-go/settle/sqlstore"
 )
 
-// BenchmarkReport holds reports of several lengths against as many operations on a file, both ways, and prints lines per
+// BenchmarkReport holds reports of several lengths against as many operations, both ways, and prints lines per
 // second and how far the heap rose above what it was before. SETTLE_REPORT_LINES chooses one length.
 func BenchmarkReport(b *testing.B) {
 	sizes := []int{10_000, 100_000, 1_000_000}
@@ -24,14 +23,16 @@ func BenchmarkReport(b *testing.B) {
 		must(b, err)
 		sizes = []int{n}
 	}
-	for _, n := range sizes {
-		b.Run(strconv.Itoa(n), func(b *testing.B) { benchReport(b, n) })
+	for _, d := range []database{sqliteDatabase(), postgresDatabase()} {
+		for _, n := range sizes {
+			b.Run(d.name+"/"+strconv.Itoa(n), func(b *testing.B) { benchReport(b, d, n) })
+		}
 	}
 }
 
-func benchReport(b *testing.B, n int) {
+func benchReport(b *testing.B, d database, n int) {
 	b.Helper()
-	s := openStore(b, sqlstore.DSN(file(b)), nil)
+	_, s := d.open(b, d.fresh(b), nil)
 	account := settle.AccountFacts{Provider: "bench"}.String()
 	ids := reportOperations(b, s, n, account)
 	e, err := settle.Open(s, nil)

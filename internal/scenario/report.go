@@ -294,8 +294,8 @@ func reportTeaches(t *testing.T, open Open) {
 			f = finds{}
 			sum := l.reports(p, b, l.window("charge", f))
 			l.found(f)
-			if want := int64(1 - min(i, 1)); sum.Learned != want {
-				t.Fatalf("learned %d, want %d", sum.Learned, want)
+			if want := int64(1 - min(i, 1)); sum.Learned != want || sum.Passes != 1 {
+				t.Fatalf("%+v, want %d learned in one pass", sum, want)
 			}
 		}
 		p.Work()
