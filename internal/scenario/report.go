@@ -207,8 +207,8 @@ func reportResumes(t *testing.T, open Open) {
 				}
 				report := func(ctx context.Context, from int64) iter.Seq2[settle.ReportLine, error] {
 					return func(yield func(settle.ReportLine, error) bool) {
-						for x := range b.lines(ctx, from) {
-							if err := fails("report"); !yield(x, err) || err != nil {
+						for x, err := range b.lines(ctx, from) {
+							if err = errors.Join(err, fails("report")); !yield(x, err) || err != nil {
 								return
 							}
 						}
