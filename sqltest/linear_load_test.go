@@ -27,6 +27,9 @@ type load struct {
 	// short are leases, and times until something is due, that end within a round as often as
 	// not. Others last for an hour, or are over at once.
 	short []time.Duration
+	// twice: a write looks at the clock for its guard and again for its own time, as the MySQL family does; it
+	// holds the row's lock from the first to the second.
+	twice bool
 }
 
 func (l load) withDefaults() load {
@@ -185,7 +188,7 @@ func (b begun) end(err error) error {
 
 // note adds a call and its answer to the history of a record.
 func (c *client) note(b begun, call *lifeCall, a *lifeAnswer) {
-	call.lo = b.lo
+	call.lo, call.twice = b.lo, c.twice
 	op := porcupine.Operation{ClientId: c.n, Input: call, Call: b.call, Output: a, Return: b.back}
 	if op.Return == 0 {
 		op.Return = c.tick.Add(1)

@@ -37,6 +37,7 @@ type lifeCall struct {
 	do        string // create, update, claim, renew, get, history, end
 	id        string
 	lo        int64
+	twice     bool // see load
 	change    string // of create and update; it is also what they write into Code
 	ifVersion int64
 	ifToken   string
@@ -170,11 +171,15 @@ func (s lifeState) commit(c *lifeCall, a *lifeAnswer) (bool, any) {
 	case resultOK:
 		next := s
 		if !applied { // S20, S22
-			if s.version != c.ifVersion || c.ifToken != "" && !s.mayHold(c.ifToken, a.rec.asOf) {
+			guarded := a.rec.asOf
+			if c.twice {
+				guarded = c.lo // or later
+			}
+			if s.version != c.ifVersion || c.ifToken != "" && !s.mayHold(c.ifToken, guarded) {
 				return false, s
 			}
 			if c.due == settle.Keep && c.ifToken != "" {
-				s.dueLo = max(s.dueLo, a.rec.asOf+1) // the lease lived
+				s.dueLo = max(s.dueLo, guarded+1) // the lease lived
 			}
 			next = s.written(c, a.rec.asOf, a.rec.asOf)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,17 +31,37 @@ func RunCases(t *testing.T, open func(t testing.TB) settle.Store) {
 	})
 }
 
+// tally counts what hooks did, by operation.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func newTally() *tally { return &tally{n: map[string]int{}} }
+
+func (c *tally) add(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n[id]++
+}
+
+func (c *tally) of(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[id]
+}
+
 // shipped counts how often each operation was fulfilled.
-func shipped(n map[string]int) *settle.ExecutorOptions[Payment, Receipt] {
+func shipped(n *tally) *settle.ExecutorOptions[Payment, Receipt] {
 	return &settle.ExecutorOptions[Payment, Receipt]{OnSuccess: func(_ context.Context, _ settle.Tx, out settle.Outcome[Receipt]) error {
-		n[out.ID]++
+		n.add(out.ID)
 		return nil
 	}}
 }
 
 func ic38(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
-		n := map[string]int{}
+		n := newTally()
 		p := l.Start(&Setup{Promise: silent(l), Charge: shipped(n)}).Work()
 		ev := l.says("", charged("ch_1"))
 		got := l.observes(p, ev, true) // durably, before the 2xx
@@ -54,8 +76,8 @@ func ic38(t *testing.T, open Open) {
 		late := event(t, p, out.ID, said{Fact: settle.Underway, Ref: "ch_1", Sequence: 1})
 		l.Want(late, settle.StateSucceeded)
 		l.Requests(1)
-		if n[out.ID] != 1 {
-			t.Fatalf("fulfilled %d times", n[out.ID])
+		if n.of(out.ID) != 1 {
+			t.Fatalf("fulfilled %d times", n.of(out.ID))
 		}
 	})
 }
@@ -63,7 +85,7 @@ func ic38(t *testing.T, open Open) {
 func ic39(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		l.Lies = true // the decline
-		n := map[string]int{}
+		n := newTally()
 		p := l.Start(&Setup{Promise: silent(l), Charge: shipped(n)})
 		l.Provider.Script(providertest.DropReply())
 		out, err := p.Charge.Execute(l.Ctx, Order())
@@ -81,8 +103,8 @@ func ic39(t *testing.T, open Open) {
 		if last := h[len(h)-1]; last.Fact != settle.Declined || last.Disposition != settle.DispositionSuperseded {
 			t.Fatalf("the history ends with %+v", last)
 		}
-		if n[out.ID] != 1 {
-			t.Fatalf("fulfilled %d times", n[out.ID])
+		if n.of(out.ID) != 1 {
+			t.Fatalf("fulfilled %d times", n.of(out.ID))
 		}
 	})
 }
@@ -147,7 +169,7 @@ func ic46(t *testing.T, open Open) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			Play(t, open, nil, func(t *testing.T, l *Lab) {
-				n := map[string]int{}
+				n := newTally()
 				l.Provider.Script(providertest.DropReply())
 				p := l.Start(&Setup{Promise: silent(l), Charge: shipped(n)})
 				out, err := p.Charge.Execute(l.Ctx, Order())
@@ -168,8 +190,8 @@ func ic46(t *testing.T, open Open) {
 				q.Faults(nil)
 				l.observes(p, ev, false)
 				l.Want(l.Get(out.ID), settle.StateSucceeded)
-				if l.merged(out.ID) != 1 || n[out.ID] != 1 {
-					t.Fatalf("merged %d times, fulfilled %d times", l.merged(out.ID), n[out.ID])
+				if l.merged(out.ID) != 1 || n.of(out.ID) != 1 {
+					t.Fatalf("merged %d times, fulfilled %d times", l.merged(out.ID), n.of(out.ID))
 				}
 			})
 		})
@@ -180,14 +202,15 @@ func ic46(t *testing.T, open Open) {
 func ic60(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		const poison, fresh = 10, 5
-		n, broken := map[string]int{}, true
+		n := newTally()
+		var fixed atomic.Bool
 		p := l.Start(&Setup{
 			Options: settle.Options{Concurrency: poison, PollInterval: l.poll()},
 			Charge: &settle.ExecutorOptions[Payment, Receipt]{OnSuccess: func(_ context.Context, _ settle.Tx, out settle.Outcome[Receipt]) error {
-				if broken {
+				if !fixed.Load() {
 					return errBroken
 				}
-				n[out.ID]++
+				n.add(out.ID)
 				return nil
 			}},
 		}).Work()
@@ -208,7 +231,7 @@ func ic60(t *testing.T, open Open) {
 				t.Fatalf("set aside and due at %v", r.Due)
 			}
 		}
-		broken = false
+		fixed.Store(true)
 		for i := range fresh {
 			rec, err := p.Charge.Register(l.Ctx, order(poison+i))
 			l.noErr(err)
@@ -216,20 +239,20 @@ func ic60(t *testing.T, open Open) {
 		}
 		l.Elapse(2 * l.poll())
 		for _, id := range ids[poison:] {
-			if n[id] != 1 {
-				t.Fatalf("%v was fulfilled %d times at the next poll", l.Get(id), n[id])
+			if n.of(id) != 1 {
+				t.Fatalf("%v was fulfilled %d times at the next poll", l.Get(id), n.of(id))
 			}
 		}
 		for _, id := range ids[:poison] {
-			if n[id] != 0 {
+			if n.of(id) != 0 {
 				t.Fatal("what was set aside ran by itself")
 			}
 			l.noErr(p.Engine.Redrive(l.Ctx, id))
 		}
 		l.Elapse(2 * l.poll())
 		for _, id := range ids {
-			if n[id] != 1 {
-				t.Fatalf("%v was fulfilled %d times in the end", l.Get(id), n[id])
+			if n.of(id) != 1 {
+				t.Fatalf("%v was fulfilled %d times in the end", l.Get(id), n.of(id))
 			}
 		}
 	})
