@@ -66,6 +66,27 @@ type crowd struct {
 // nobody else wants.
 func (c *crowd) share() int { return max(1, c.slots/4) }
 
+// most is how many one claim of a round may bring, so that nobody whom the round lets in gets more than a share
+// by it: all of them may be of the one who has most already.
+func (c *crowd) most(x round) int {
+	has := 0
+	if x.scopes {
+		for _, n := range c.scopes {
+			if n < c.share() {
+				has = max(has, n)
+			}
+		}
+	}
+	if x.kinds {
+		for _, l := range c.lanes {
+			if l.running < c.share() {
+				has = max(has, l.running)
+			}
+		}
+	}
+	return c.share() - has
+}
+
 // ask is one claim that Run makes.
 type ask struct {
 	kinds  []string

@@ -25,7 +25,7 @@ func TestRenewalsOfOneProcessAreOneCall(t *testing.T) {
 			return next()
 		}}
 		s := newShop(t, store, settle.Options{Lease: 30 * time.Second, Concurrency: n})
-		x := s.kind("charge", nil, takes(4*time.Minute))
+		x := s.kind("charge", nil, takes(4*time.Minute+5*time.Second)) // ends between renewals
 		ids := s.register(x, "a", n/2)
 		stop := s.work()
 		var wg sync.WaitGroup
@@ -84,7 +84,7 @@ func TestI5_OneClaimOfManyIsLost(t *testing.T) {
 		canceled := map[string]time.Duration{}
 		began := time.Now()
 		x := s.kind("charge", nil, func(ctx context.Context, c *acall) error {
-			err := takes(2*time.Minute)(ctx, c)
+			err := takes(2*time.Minute+5*time.Second)(ctx, c) // ends between renewals
 			if err != nil {
 				mu.Lock()
 				canceled[c.ID] = time.Since(began)
@@ -94,7 +94,7 @@ func TestI5_OneClaimOfManyIsLost(t *testing.T) {
 		})
 		ids := s.register(x, "a", 10)
 		stop := s.work()
-		time.Sleep(2*time.Minute + time.Second)
+		time.Sleep(2*time.Minute + 6*time.Second)
 		synctest.Wait()
 		mu.Lock()
 		if len(canceled) != 1 || canceled[victim] != 10*time.Second {
@@ -104,7 +104,9 @@ func TestI5_OneClaimOfManyIsLost(t *testing.T) {
 		if n := s.count(settle.EventClaimLost); n != 1 {
 			t.Errorf("%d claims were reported lost, want 1", n)
 		}
+		mu.Lock()
 		victim = "nobody"
+		mu.Unlock()
 		time.Sleep(10 * time.Minute)
 		stop()
 		s.effects(ids)

@@ -132,7 +132,7 @@ func (e *Engine) claimRound(ctx context.Context, x round, kinds []kind, free int
 	}
 	full := c.held
 	for _, a := range c.asks(x) {
-		limit := min(a.most, free-done, c.share())
+		limit := min(a.most, free-done, c.most(x))
 		if limit <= 0 {
 			break
 		}

@@ -37,7 +37,7 @@ type lifeCall struct {
 	do        string // create, update, claim, renew, get, history, end
 	id        string
 	lo        int64
-	twice     bool // see load
+	twice     bool   // see load
 	change    string // of create and update; it is also what they write into Code
 	ifVersion int64
 	ifToken   string
