@@ -289,7 +289,7 @@ func ic49(t *testing.T, open Open) {
 func ic52(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		ship := 0
-		p := l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{
+		p := l.Start(&Setup{Options: settle.Options{PollInterval: time.Hour}, Charge: &settle.ExecutorOptions[Payment, Receipt]{
 			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[Receipt]) error { ship++; return nil },
 		}}).Work()
 		out := l.paid(p)
@@ -322,7 +322,7 @@ func ic52(t *testing.T, open Open) {
 func ic41(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		ship := 0
-		p := l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{
+		p := l.Start(&Setup{Options: settle.Options{PollInterval: time.Minute}, Charge: &settle.ExecutorOptions[Payment, Receipt]{
 			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[Receipt]) error { ship++; return nil },
 		}}).Work()
 		out := l.paid(p)
