@@ -62,6 +62,7 @@ func (s *Store) together(ctx context.Context, a *attempt) (out []settle.Record, 
 	if !s.d.local {
 		patience = queuePatience
 	}
+	over := ctx.Done()
 	slow := time.NewTimer(patience)
 	defer slow.Stop()
 	for {
@@ -81,9 +82,11 @@ func (s *Store) together(ctx context.Context, a *attempt) (out []settle.Record, 
 			case left, alone:
 			}
 			return nil, false, nil
-		case <-ctx.Done():
-			s.flush.withdraw(m)
-			return nil, true, ended(ctx, "commit") // the others, and what is under way, go on
+		case <-over:
+			if s.flush.withdraw(m) || !s.d.local {
+				return nil, true, ended(ctx, "commit") // the others, and what is under way, go on
+			}
+			over = nil // it is being written, which is short on a file: the answer is known then
 		case <-slow.C:
 			if !s.d.local {
 				if s.flush.withdraw(m) {

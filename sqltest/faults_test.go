@@ -301,7 +301,17 @@ func TestIC23_Canceled(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, renew(ctx, s, "x", "x", 1), context.Canceled)
 
+	// alone waits until what was given up before has let go of the lock: else the next change shares a
+	// transaction with others (TestFlush…), which no single caller's end can stop.
+	alone := func() {
+		f.set(nil)
+		c := create("none")
+		c.Hook = func(context.Context, settle.Tx) error { return errors.New("not this one") }
+		_, err := s.Commit(t.Context(), c)
+		require.Error(t, err)
+	}
 	for _, text := range []string{"BEGIN", "UPDATE settle_schema", "INSERT INTO settle_operation"} {
+		alone()
 		ctx, cancel := context.WithCancel(t.Context())
 		f.set(func(got string, done bool) error {
 			if done && strings.HasPrefix(got, text) {
@@ -313,7 +323,7 @@ func TestIC23_Canceled(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled, text)
 		assert.NotErrorIs(t, err, settle.ErrUncommitted)
 	}
-	f.set(nil)
+	alone()
 	ctx, cancel = context.WithCancel(t.Context())
 	c := create("1")
 	c.Hook = func(context.Context, settle.Tx) error { cancel(); return nil }

@@ -196,7 +196,7 @@ func (s lifeState) commit(c *lifeCall, a *lifeAnswer) (bool, any) {
 			return false, s
 		}
 		hi := int64(forever)
-		if c.ifToken != "" {
+		if c.ifToken != "" && !c.twice {
 			hi = s.dueHi - 1 // while the lease lived
 		}
 		return true, s.written(c, c.lo, hi)
@@ -225,6 +225,9 @@ func (s lifeState) renew(c *lifeCall, a *lifeAnswer) (bool, any) {
 		if !s.mayHold(c.token, c.lo) { // S41
 			return false, s
 		}
+		if c.twice { // the row is locked from the look to the write
+			return true, s.dueAt(c.due, c.lo, a.hi)
+		}
 		return true, s.dueAt(c.due, c.lo, min(a.hi, s.dueHi-1)) // S40
 	case resultLost:
 		if !s.mayNotHold(c.token, a.hi) {
@@ -237,6 +240,9 @@ func (s lifeState) renew(c *lifeCall, a *lifeAnswer) (bool, any) {
 	case resultUnknown:
 		if !s.mayHold(c.token, c.lo) {
 			return false, s
+		}
+		if c.twice {
+			return true, s.dueAt(c.due, c.lo, forever)
 		}
 		return true, s.dueAt(c.due, c.lo, s.dueHi-1)
 	case resultConflict, resultNotFound:

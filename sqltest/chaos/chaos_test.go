@@ -133,7 +133,7 @@ func runChaos(t *testing.T, f family, p plan) *judged {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // faults to be repeated, no secrets
+	rng := &drawer{rng: rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // faults to be repeated, no secrets
 	fl := &fleet{
 		TB: t, plan: p, f: f, dir: t.TempDir(), rng: rng, left: p.ops, changed: make(chan struct{}, 1),
 		said: map[int][]string{}, again: map[string]int{}, faults: map[string]int{},

@@ -28,7 +28,7 @@ type fleet struct {
 	name  string // of the schema
 	dir   string
 	url   string // of the provider
-	rng   *rand.Rand
+	rng   *drawer
 	slots []*slot
 
 	provider *process
@@ -82,6 +82,24 @@ func (fl *fleet) launch(o orders) (*process, error) {
 	}
 	p.out = bufio.NewScanner(out)
 	return p, cmd.Start()
+}
+
+// drawer draws for all goroutines of a fleet.
+type drawer struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func (d *drawer) IntN(n int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rng.IntN(n)
+}
+
+func (d *drawer) Uint64() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rng.Uint64()
 }
 
 // startProvider starts its process, on the ledger that is there.

@@ -152,6 +152,9 @@ func (l *link) requests() {
 		if v == stall {
 			continue
 		}
+		if v == cutDuring {
+			hangUp(l.client) // first, or a quick answer would arrive
+		}
 		if _, err := l.server.Write(buf[:n]); err != nil {
 			return
 		}
@@ -159,7 +162,6 @@ func (l *link) requests() {
 			// The server's side ends in order: a reset would take away what was just sent.
 			alone = true
 			_ = l.server.(*net.TCPConn).CloseWrite()
-			hangUp(l.client)
 			return
 		}
 	}
