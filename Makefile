@@ -121,6 +121,10 @@ cover: ## Measure how much of the root module its own tests reach
 	@$(GO) tool cover -html=coverage.out -o coverage.html
 	@$(GO) tool cover -func=coverage.out | tail -n 1
 
+.PHONY: mutate
+mutate: $(TOOLS) ## Change the policy one operator at a time: tests must fail (an hour)
+	$(GO) -C tools run ./mutate -root .. -gremlins $(BIN)/gremlins
+
 .PHONY: tidy-check
 tidy-check: ## Fail if a go.mod or go.sum is not tidy
 	@set -e; for m in $(MODULES) tools; do \
@@ -134,7 +138,7 @@ clean: ## Remove what the other targets left here
 
 # Building takes a few minutes the first time and is repeated only for another version.
 $(TOOLS): tools/go.mod tools/go.sum
-	@echo "building golangci-lint and gofumpt (a few minutes the first time)"
+	@echo "building golangci-lint, gofumpt and gremlins (a few minutes the first time)"
 	@mkdir -p $(BIN)
 	@$(GO) -C tools build -o $(BIN)/ tool
 	@touch $@
