@@ -190,6 +190,9 @@ func TestUndoSubject(t *testing.T) {
 		assert.Empty(t, seen[s])
 		seen[s] = ref + "."
 	}
+	fits := string(long[len("op/"):])
+	assert.Equal(t, "op/"+fits, undoSubject(Undo{Operation: "op", Ref: fits}), "the longest that is kept as it is")
+	assert.NotContains(t, undoSubject(Undo{Operation: "op", Ref: fits + "r"}), fits)
 }
 
 // TestI8_Barred: what a compensation does instead of being sent, by what is known of the effect that it undoes.

@@ -169,6 +169,7 @@ func find(gremlins, dir string, files []string) (all []mutant, err error) {
 		}
 		return strings.Compare(place(a), place(b))
 	})
+	all = slices.Compact(all) // it names some twice
 	if len(all) == 0 {
 		return nil, errors.New("nothing to change")
 	}
