@@ -49,6 +49,10 @@ test: ## Vet and test every module, with the race detector
 		$(GO) -C $$m test $(RACE) -vet=off -count=1 $(TESTFLAGS) ./...; \
 	done
 
+.PHONY: test-full
+test-full: ## Every suite on every server in every configuration (an hour)
+	SETTLE_FULL=1 $(GO) -C sqltest test -tags full $(RACE) -vet=off -count=1 -timeout=2h .
+
 .PHONY: lint
 lint: $(TOOLS) ## Lint every module and check the formatting
 	@set -e; for m in $(MODULES); do \

@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -63,9 +62,6 @@ func myTime(now time.Time) string {
 	return fmt.Sprintf(`SET timestamp = %d.%06d5`, now.Unix(), now.Nanosecond()/1000)
 }
 
-// full says that the whole suites run on servers, with prepared statements, which takes minutes.
-func full() bool { return os.Getenv("SETTLE_FULL") != "" }
-
 // server keeps empty databases of one test, so that each of many bubbles needs no new one.
 type server struct {
 	dialect sqlstore.Dialect
@@ -108,7 +104,7 @@ func retimedMySQL(t testing.TB) *server {
 		create: func(tb testing.TB) driver.Connector {
 			c := mysqlDatabase(tb)
 			c.MultiStatements = true // for the test's own emptying of tables
-			c.InterpolateParams = !full()
+			c.InterpolateParams = !fullRun()
 			connector, err := mysql.NewConnector(c)
 			must(tb, err)
 			db := sql.OpenDB(connector)
@@ -144,7 +140,7 @@ func (s *server) openBoth(tb testing.TB) (*sql.DB, *sqlstore.Store) {
 	db.SetMaxIdleConns(16)
 	must(tb, run(db, s.clear))
 	// A bubble needs few of the statements: the drivers prepare them when they do.
-	st, err := sqlstore.New(db, s.dialect, &sqlstore.Options{Unprepared: !full()})
+	st, err := sqlstore.New(db, s.dialect, &sqlstore.Options{Unprepared: !fullRun()})
 	must(tb, err)
 	tb.Cleanup(func() { _ = st.Close() })
 	return db, st
