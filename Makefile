@@ -50,7 +50,7 @@ test: ## Vet and test every module, with the race detector
 	done
 
 .PHONY: test-full
-test-full: ## Every suite on every server in every configuration (an hour)
+test-full: ## Every suite on every server in every configuration, and behind PgBouncer (an hour)
 	SETTLE_FULL=1 $(GO) -C sqltest test -tags full $(RACE) -vet=off -count=1 -timeout=2h .
 
 .PHONY: lint

@@ -68,7 +68,9 @@ type Dialect struct {
 	// serverClock: the time is the database's and comes back with each statement;
 	// otherwise it is the host's, and given to it.
 	serverClock bool
-	answer      answer
+	// sessions: proxies that share sessions are usual, and a prepared statement is one session's.
+	sessions bool
+	answer   answer
 	// whole: update keeps every entry and the first reference, so that it is all there is to do.
 	whole bool
 	// triggers: an update of a row adds the first reference by itself.

@@ -206,6 +206,7 @@ func PostgreSQL() Dialect {
 		version:   `SELECT version FROM settle_schema`,
 
 		serverClock: true,
+		sessions:    true,
 		answer:      answerRow,
 		whole:       true,
 		classify:    pgClass,

@@ -106,6 +106,9 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 	if err := conn.Close(); err != nil {
 		return nil, failed("open", err)
 	}
+	if err := s.sharedSessions(ctx); err != nil {
+		return nil, err
+	}
 	s.plain = d.fit == nil || d.fit(ctx, db)
 	if err := s.prepareAll(ctx); err != nil {
 		return nil, err

@@ -16,20 +16,21 @@ CREATE TABLE settle_operation (
   retired    bytea  NOT NULL,  -- empty while key and intent are this row's, its id once it was replaced
   hold       bytea,            -- the hold that it has now
   account    bytea  NOT NULL,  -- the provider's
+  request    bytea,            -- NULL after retention
+  write_id   bytea  NOT NULL,  -- the history entry of the creation
+  entry      bytea  NOT NULL,
+  created_at bigint NOT NULL,
+  -- What an outcome changes comes last: the log of an update leaves out what the row begins with, up to the first change.
+  version    bigint NOT NULL,
+  due        bigint,           -- lease end or next action; NULL: never. settle_due is the index of it
+  updated_at bigint NOT NULL,
+  token      bytea  NOT NULL,
   ref        bytea,            -- the first reference that it owns; all are in settle_reference
   refs       bytea  NOT NULL,  -- stands for all of them, empty for none
   state      text   NOT NULL,
-  version    bigint NOT NULL,
-  token      bytea  NOT NULL,
-  due        bigint,           -- lease end or next action; NULL: never. settle_due is the index of it
-  created_at bigint NOT NULL,
-  updated_at bigint NOT NULL,
   body       bytea  NOT NULL,  -- JSON, see settle.EncodeRecord; repeats the columns but version, token and instants
-  request    bytea,            -- NULL after retention
   result     bytea,
-  -- The history entries of the creation and of version 2, as a rule the outcome.
-  write_id   bytea  NOT NULL,
-  entry      bytea  NOT NULL,
+  -- The history entry of version 2, as a rule the outcome.
   write_id_2 bytea,            -- NULL: version 2 was a claim, which leaves no entry, or is yet to come
   at_2       bigint,
   entry_2    bytea
