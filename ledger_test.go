@@ -232,3 +232,48 @@ func TestI8_Barred(t *testing.T) {
 		assert.Equal(t, "op", effect.Operation, name)
 	}
 }
+
+// TestUndoneAmount: the ledger counts what a compensation is confirmed to have undone where that is more than was
+// asked for, each reference once, and nothing that failed, came undone again or is in another unit (I9).
+func TestUndoneAmount(t *testing.T) {
+	at := func(ref string, rank Rank, amount Amount) Reference {
+		return Reference{Ref: ref, Rank: rank, Terms: Terms{Amount: amount}}
+	}
+	for _, c := range []struct {
+		name  string
+		refs  []Reference
+		cents int64
+	}{
+		{"nothing yet", nil, 500},
+		{"as asked", []Reference{at("R", RankSucceeded, euros(500))}, 500},
+		{"less", []Reference{at("R", RankSucceeded, euros(300))}, 500},
+		{"twice", []Reference{at("R", RankSucceeded, euros(500)), at("S", RankSucceeded, euros(500))}, 1000},
+		{"more than asked, disputed", []Reference{at("R", RankDisputed, euros(700))}, 700},
+		{"one failed", []Reference{at("R", RankSucceeded, euros(500)), at("S", RankFailed, euros(500))}, 500},
+		{"one bounced", []Reference{at("R", RankReversed, euros(900)), at("S", RankSucceeded, euros(500))}, 500},
+		{"only known", []Reference{at("R", RankKnown, euros(900))}, 500},
+		{"another unit", []Reference{at("R", RankDisputed, Minor(900, "USD"))}, 500},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := refundOf(euros(500))
+			r.References = c.refs
+			got := r.undone(euros(500))
+			assert.True(t, got.Equal(euros(c.cents)), "%v", got)
+		})
+	}
+}
+
+// TestSameEvidence: what of a reference moves its parent's ledger.
+func TestSameEvidence(t *testing.T) {
+	a := Reference{Ref: "R", Rank: RankSucceeded, Terms: Terms{Amount: euros(500)}}
+	for name, change := range map[string]func(*Reference){
+		"name":  func(r *Reference) { r.Ref = "S" },
+		"rank":  func(r *Reference) { r.Rank = RankReversed },
+		"terms": func(r *Reference) { r.Terms.Amount = euros(400) },
+	} {
+		b := a
+		change(&b)
+		assert.False(t, sameEvidence(a, b), name)
+	}
+	assert.True(t, sameEvidence(a, a))
+}
