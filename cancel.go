@@ -25,13 +25,23 @@ func (x *Executor[Req, Res]) Cancel(ctx context.Context, in Intent, reason strin
 	for range 16 {
 		r, err := x.e.get(ctx, ByIntent(in.Scope, x.kindOf, in.Subject, in.Purpose))
 		if err == nil {
-			_, err = x.e.withdraw(ctx, "cancel", r, reason)
+			if r.State == StateCanceled && r.Withdrawn != WithdrawnParent {
+				return nil
+			}
+			may, err := x.e.permitFor(ctx, "cancel", &r, "", Ask{Action: ActionCancel})
+			if err == nil {
+				_, err = x.e.withdraw(ctx, "cancel", r, reason, may)
+			}
 			return err
 		}
 		if !errors.Is(err, ErrNotFound) {
 			return x.e.storeError("cancel", x.kindOf, "", err)
 		}
-		err = x.e.bury(ctx, x, in, reason)
+		may, err := x.e.permit(ctx, "cancel", Ask{Action: ActionCancel, Kind: x.kindOf, Scope: in.Scope, Subject: in.Subject, Purpose: in.Purpose})
+		if err != nil {
+			return err
+		}
+		err = x.e.bury(ctx, x, in, reason, may)
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
@@ -41,13 +51,13 @@ func (x *Executor[Req, Res]) Cancel(ctx context.Context, in Intent, reason strin
 }
 
 // bury stores the tombstone of an intent: no request, no fingerprint, canceled.
-func (e *Engine) bury(ctx context.Context, k kind, in Intent, reason string) error {
+func (e *Engine) bury(ctx context.Context, k kind, in Intent, reason string, may permit) error {
 	r := Record{
 		ID: newID(), Scope: in.Scope, Kind: k.name(), Subject: in.Subject, Purpose: in.Purpose,
 		Account: k.account(), Withdrawn: reason,
 	}
 	blank := Record{State: StateCreated}
-	ed := &edit{create: true, dueIn: Never, entry: Entry{Source: SourceCaller, Note: reason}}
+	ed := may.signed(&edit{create: true, dueIn: Never, entry: Entry{Source: SourceCaller, Note: reason}})
 	w, _ := e.conclude(k, &blank, &r, ed, false)
 	recs, err := e.commit(ctx, Change{ID: newToken(), Writes: []Write{w}}, e.opts.StoreTimeout)
 	if err != nil {
@@ -58,7 +68,7 @@ func (e *Engine) bury(ctx context.Context, k kind, in Intent, reason string) err
 }
 
 // withdraw cancels r if every attempt provably had no effect (T-02).
-func (e *Engine) withdraw(ctx context.Context, do string, r Record, reason string) (Record, error) {
+func (e *Engine) withdraw(ctx context.Context, do string, r Record, reason string, may permit) (Record, error) {
 	return e.update(ctx, do, r, func(next *Record) (*edit, error) {
 		refuse := func(err error) (*edit, error) {
 			return nil, &Error{Do: do, Kind: r.Kind, ID: r.ID, State: next.State, Err: err}
@@ -75,7 +85,7 @@ func (e *Engine) withdraw(ctx context.Context, do string, r Record, reason strin
 			return refuse(verdictOr(next.verdict(), ErrPending))
 		}
 		next.Withdrawn, next.Token = reason, ""
-		return &edit{now: next.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: reason}}, nil
+		return may.signed(&edit{now: next.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: reason}}), nil
 	})
 }
 
@@ -85,7 +95,7 @@ func (e *Engine) cancelParent(ctx context.Context, d *draft) error {
 	if !d.parent.unsent() {
 		return nil
 	}
-	parent, err := e.withdraw(ctx, d.do, *d.parent, d.record.Purpose)
+	parent, err := e.withdraw(ctx, d.do, *d.parent, d.record.Purpose, permit{actor: d.actor, grant: Grant{Rule: d.permit.grant.Rule}})
 	if err != nil {
 		if errors.Is(err, ErrPending) || errors.Is(err, ErrSettled) || errors.Is(err, ErrReview) || errors.Is(err, ErrActionRequired) {
 			return nil // it was sent in between: the wish waits for its outcome

@@ -232,9 +232,9 @@ func TestSendBefore(t *testing.T) {
 // An approval is bound to one request, ends like SendBefore, and is in the history.
 func TestApproval(t *testing.T) {
 	t.Parallel()
-	approved := func(t *testing.T, p *rig.Process, until time.Duration) settle.Operation[rig.Payment] {
+	approvedOf := func(t *testing.T, p *rig.Process, order string, until time.Duration) settle.Operation[rig.Payment] {
 		t.Helper()
-		op := rig.Op("order-1", 100, "EUR")
+		op := rig.Op(order, 100, "EUR")
 		fp, err := p.Charges.Fingerprint(op)
 		rig.OK(t, err)
 		op.Approval = &settle.Approval{By: "ann", At: time.Now(), Fingerprint: fp, Note: "ticket 7"}
@@ -242,6 +242,10 @@ func TestApproval(t *testing.T) {
 			op.Approval.Until = time.Now().Add(until)
 		}
 		return op
+	}
+	approved := func(t *testing.T, p *rig.Process, until time.Duration) settle.Operation[rig.Payment] {
+		t.Helper()
+		return approvedOf(t, p, "order-1", until)
 	}
 	variant(t, "who is in the history", keyed(), func(t *testing.T, r *rig.Rig) {
 		p := r.Start(nil)
@@ -283,8 +287,7 @@ func TestApproval(t *testing.T) {
 	variant(t, "the earlier end counts", keyed(), func(t *testing.T, r *rig.Rig) {
 		p := r.Start(nil)
 		for i, order := range []string{"order-1", "order-2"} {
-			op := approved(t, p, 10*time.Minute)
-			op.Subject = order
+			op := approvedOf(t, p, order, 10*time.Minute)
 			op.SendBefore = time.Now().Add(time.Duration(5+10*i) * time.Minute)
 			rec, err := p.Charges.Register(t.Context(), op)
 			rig.OK(t, err)

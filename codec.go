@@ -58,6 +58,7 @@ func EncodeEntry(e Entry) []byte {
 	w.text(`,"ref":`, e.Ref)
 	w.text(`,"code":`, e.Code)
 	w.text(`,"actor":`, e.Actor)
+	w.text(`,"rule":`, e.Rule)
 	w.text(`,"note":`, e.Note)
 	if len(e.Alarms) > 0 {
 		w.list(`,"alarms":`)
@@ -96,6 +97,8 @@ func DecodeEntry(body []byte) (Entry, error) {
 			e.Code = p.text()
 		case "actor":
 			e.Actor = p.text()
+		case "rule":
+			e.Rule = p.text()
 		case "note":
 			e.Note = p.text()
 		case "alarms":

@@ -14,7 +14,11 @@ type draft struct {
 	givenKey  bool
 	ambiguous bool                        // a compensation that names none of several effects
 	parent    *Record                     // of a compensation, as it was read; nil: to be read again
+	twin      *Record                     // the same compensation, asked for in another way
 	authorize func(context.Context) error // nil: none
+	actor     string                      // who was authenticated
+	approval  *Approval                   // as it was given
+	permit    permit                      // the policy's, once it was asked
 	finish    func(generation int)        // derives key and provider key
 	replaced  *Write                      // the former try, losing its intent in the same commit
 	read      any                         // the operation as it was read back from its stored form
@@ -24,6 +28,20 @@ type draft struct {
 func (d *draft) flight() string {
 	r := &d.record
 	parts := []string{r.Scope, r.Kind, r.Key, r.Subject, r.Purpose, r.Fingerprint.Sum, r.Hold, r.Replaces}
+	return joined(parts)
+}
+
+// authority keys what callers share of a refusal: who asked, with which approval.
+func (d *draft) authority() string {
+	parts := []string{d.actor}
+	if a := d.approval; a != nil {
+		parts = append(parts, a.By, a.Fingerprint, stampText(a.Until))
+	}
+	return joined(parts)
+}
+
+// joined is an injective encoding of parts.
+func joined(parts []string) string {
 	n := 8 * len(parts)
 	for _, p := range parts {
 		n += len(p)
@@ -130,11 +148,17 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 			return nil, badName(do, x.kindOf, f.name, err)
 		}
 	}
+	actor := ActorOf(ctx)
+	if actor != "" {
+		if err := checkName("actor", actor, MaxSubject); err != nil {
+			return nil, badName(do, x.kindOf, "actor", err)
+		}
+	}
 	data, fp, err := x.encode(do, op.Request)
 	if err != nil {
 		return nil, err
 	}
-	return &draft{do: do, givenKey: op.Key != "", ambiguous: ambiguous, parent: parent, record: Record{
+	return &draft{do: do, givenKey: op.Key != "", ambiguous: ambiguous, parent: parent, actor: actor, approval: op.Approval, record: Record{
 		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
 		Replaces: op.Replaces, Undoes: undo, Account: x.home, Fingerprint: fp, Request: data,
 		KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
@@ -171,15 +195,33 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	switch {
 	case refused != nil:
 		d.authorize = func(context.Context) error { return refused }
-	case x.opts.Authorize != nil:
-		d.authorize = func(ctx context.Context) (err error) {
-			defer contain(&err)
-			return x.opts.Authorize(ctx, op)
-		}
+	case x.opts.Authorize != nil || x.e.opts.Policy != nil:
+		d.authorize = func(ctx context.Context) error { return x.authorize(ctx, d, op) }
 	}
 	d.finish = func(generation int) { x.finishKey(d, generation) }
 	d.finish(0)
 	return d, nil
+}
+
+// authorize asks the policy, and then the kind's own precondition, whether d may be stored.
+func (x *Executor[Req, Res]) authorize(ctx context.Context, d *draft, op Operation[Req]) (err error) {
+	r := &d.record
+	ask := Ask{
+		Action: ActionStart, Kind: r.Kind, Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, Replaces: r.Replaces,
+		Undoes: op.Undoes, Terms: r.Terms, Approval: r.Approval,
+	}
+	if r.Undoes.Operation != "" {
+		ask.Action = ActionCompensate
+	}
+	if d.permit, err = x.e.permit(ctx, d.do, ask); err != nil {
+		return err
+	}
+	d.until(d.permit.grant.Until)
+	if x.opts.Authorize == nil {
+		return nil
+	}
+	defer contain(&err)
+	return x.opts.Authorize(ctx, op)
 }
 
 // whole reports whether a compensation is of the whole effect, whatever that is: its terms have no
@@ -216,33 +258,6 @@ func (x *Executor[Req, Res]) finishKey(d *draft, generation int) {
 	if x.shape != nil {
 		r.ProviderKey = x.shape.key(parts...)
 	}
-}
-
-// approve checks an approval against the request it is bound to. refused counts only
-// while no record exists, like every precondition; err says that the approval is malformed.
-func (d *draft) approve(a *Approval) (refused, err error) {
-	if a == nil {
-		return nil, nil
-	}
-	r := &d.record
-	if checkName("By", a.By, MaxSubject) != nil || a.Fingerprint == "" || !keepable(a.Note) {
-		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is text of at most 1024 bytes")
-	}
-	why := ""
-	switch {
-	case a.Fingerprint != r.Fingerprint.Sum:
-		why = "the approval is for another request"
-	}
-	if why != "" {
-		return &Error{Do: d.do, Kind: r.Kind, Err: ErrRefused, Fields: []string{"Approval"}, Cause: because(why)}, nil
-	}
-	c := *a
-	c.At, c.Until = micros(a.At), micros(a.Until)
-	r.Approval = &c
-	if !c.Until.IsZero() && (r.SendBefore.IsZero() || c.Until.Before(r.SendBefore)) {
-		r.SendBefore = c.Until
-	}
-	return nil, nil
 }
 
 // differing explains a mismatch: names, never values (I3).

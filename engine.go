@@ -62,6 +62,8 @@ type Options struct {
 	// or counts it stays for ever (I14), so a replay is answered as before, without the result.
 	// At least one minute. Defaults to 0: everything is kept.
 	Retention time.Duration
+	// Policy says who may start, undo, cancel or decide what. Defaults to nil: whoever can call may.
+	Policy Policy
 	// PollInterval is how often Run asks the store for due operations when nothing
 	// nudges it. Defaults to 1 second.
 	PollInterval time.Duration

@@ -90,7 +90,10 @@ func (e *Engine) getOn(ctx context.Context, on committer, by Index) (Record, err
 
 // newUndo checks what only matters for a compensation that does not exist yet.
 func (e *Engine) newUndo(ctx context.Context, on committer, k kind, d *draft) (Record, bool, error) {
-	twin, err := e.twin(ctx, on, d)
+	twin, err := d.twin, error(nil)
+	if twin == nil {
+		twin, err = e.twin(ctx, on, d)
+	}
 	switch {
 	case err != nil:
 		return Record{}, false, e.storeError(d.do, d.record.Kind, "", err)
@@ -231,7 +234,7 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				return r, nil, true, err
 			}
 		case errors.As(err, &conflict):
-			d.replaced, d.parent = nil, nil // the parent or the replaced operation moved: read and decide again
+			d.replaced, d.parent, d.twin = nil, nil, nil // the parent or the replaced operation moved: read and decide again
 		default:
 			return Record{}, nil, false, e.storeError(d.do, d.record.Kind, "", err)
 		}
@@ -258,6 +261,12 @@ func (e *Engine) before(ctx context.Context, on committer, d *draft, checked *bo
 		return false, rec, err
 	}
 	next := found && d.record.Replaces == rec.ID // the former try; this one does not exist yet
+	if d.authorize != nil && !*checked && !found && d.record.Undoes.Operation != "" && d.record.Replaces == "" {
+		// The compensation may exist under another spelling: then nothing is asked.
+		if d.twin, err = e.twin(ctx, on, d); err != nil || d.twin != nil {
+			return false, rec, err
+		}
+	}
 	if d.authorize != nil && !*checked && (!found || next) {
 		if err := d.authorize(ctx); err != nil {
 			if again, rec, e2 := find(); e2 == nil && again && d.record.Replaces != rec.ID {
@@ -265,7 +274,7 @@ func (e *Engine) before(ctx context.Context, on committer, d *draft, checked *bo
 			}
 			var own *Error
 			if errors.As(err, &own) && errors.Is(own.Err, ErrRefused) {
-				return false, rec, err // the approval's
+				return false, rec, err // the approval's, or the policy's
 			}
 			return false, rec, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrRefused, Cause: err}
 		}
@@ -289,6 +298,9 @@ func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim) {
 	if r.Approval != nil {
 		ed.entry.Actor = r.Approval.By
 	}
+	p := d.permit
+	p.actor = d.actor
+	p.sign(&ed.entry)
 	var c *claim
 	if claims {
 		c = e.newClaim()

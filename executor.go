@@ -169,9 +169,18 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 	if d, err = x.complete(d, op); err != nil {
 		return x.refused(err)
 	}
-	land, err := x.e.inFlight(ctx, d.flight(), func(ctx context.Context, fl *flight) (Record, bool, error) {
-		return x.e.execute(ctx, fl, x, d)
-	})
+	key, by := d.flight(), d.authority()
+	var land landing
+	for {
+		land, err = x.e.inFlight(ctx, key, func(ctx context.Context, fl *flight) (Record, bool, error) {
+			fl.by = by
+			return x.e.execute(ctx, fl, x, d)
+		})
+		if !errors.Is(err, ErrRefused) || land.by == by {
+			break
+		}
+		// Somebody with another authority was refused.
+	}
 	if err != nil {
 		var own *Error
 		switch {
@@ -246,12 +255,6 @@ func (x *Executor[Req, Res]) Outcome(r Record) (Outcome[Res], error) {
 		return x.refused(invalid("outcome of", x.kindOf, "kind", "the record is of another kind"))
 	}
 	return x.verdict("outcome of", r, true)
-}
-
-// Fingerprint returns what an approval of this operation must be bound to.
-func (x *Executor[Req, Res]) Fingerprint(op Operation[Req]) (string, error) {
-	_, fp, err := x.encode("fingerprint", op.Request)
-	return fp.Sum, err
 }
 
 func (x *Executor[Req, Res]) refused(err error) (Outcome[Res], error) {

@@ -13,6 +13,7 @@ type flight struct {
 	record   Record
 	replayed bool
 	err      error
+	by       string // the leader's authority: a refusal of its is no answer to others
 }
 
 // saw notes how far the flight has come.
@@ -21,15 +22,16 @@ func (f *flight) saw(r Record) { f.last.Store(&r) }
 // land hands out the flight's record: to its leader as it is, to followers as copies.
 func (f *flight) land(follower bool) landing {
 	if follower {
-		return landing{f.record.Clone(), true}
+		return landing{f.record.Clone(), true, f.by}
 	}
-	return landing{f.record, f.replayed}
+	return landing{f.record, f.replayed, f.by}
 }
 
 // landing is what a caller takes from a flight.
 type landing struct {
 	record   Record
 	replayed bool
+	by       string
 }
 
 // inFlight runs work once for all callers with the same key, on a context that

@@ -21,7 +21,7 @@ type Foreign struct {
 	// Amount is what was undone; zero, or another unit than the effect's: all of it.
 	Amount Amount
 	// Actor, Reason and Evidence are required, each a text of at most 1024 bytes; they are kept
-	// in the history.
+	// in the history. Actor defaults to that of WithActor, and cannot be another.
 	Actor, Reason, Evidence string
 }
 
@@ -35,6 +35,7 @@ var errMoved = errors.New("settle: the record moved")
 func (e *Engine) RecordForeign(ctx context.Context, f Foreign) (Record, error) {
 	const do = "record foreign"
 	bad := func(field, why string) error { return invalid(do, "", "Foreign."+field, why) }
+	f.Actor = cmp.Or(f.Actor, ActorOf(ctx))
 	for field, v := range map[string]string{"Actor": f.Actor, "Reason": f.Reason, "Evidence": f.Evidence} {
 		if v == "" || !keepable(v) {
 			return Record{}, bad(field, "required: text of at most 1024 bytes")
@@ -49,6 +50,8 @@ func (e *Engine) RecordForeign(ctx context.Context, f Foreign) (Record, error) {
 	if why := f.Amount.problem(); why != "" {
 		return Record{}, bad("Amount", why)
 	}
+	var may permit
+	asked := false
 	for range 16 {
 		parent, err := e.get(ctx, ByID(f.Effect.Operation))
 		if err != nil {
@@ -60,6 +63,16 @@ func (e *Engine) RecordForeign(ctx context.Context, f Foreign) (Record, error) {
 		effect, ok := parent.undoneBy(f.Effect.Ref)
 		if !ok {
 			return refuse(ErrNoEffect, parent.ID)
+		}
+		if !asked {
+			line := foreignLine(effect, f.Ref, f.Fact, f.Amount)
+			may, err = e.permitFor(ctx, do, &parent, f.Actor, Ask{
+				Action: ActionForeign, Fact: f.Fact, Undoes: Effect{Operation: parent.ID, Ref: effect.Ref, Amount: line.Amount},
+			})
+			if err != nil {
+				return parent, err
+			}
+			asked = true
 		}
 		owner, err := e.owns(ctx, &parent, f.Ref)
 		switch {
@@ -73,9 +86,9 @@ func (e *Engine) RecordForeign(ctx context.Context, f Foreign) (Record, error) {
 		} else if owner != "" {
 			return refuse(ErrPending, owner)
 		}
-		out, err := e.count(ctx, do, parent, foreignLine(effect, f.Ref, f.Fact, f.Amount), &edit{
+		out, err := e.count(ctx, do, parent, foreignLine(effect, f.Ref, f.Fact, f.Amount), may.signed(&edit{
 			entry: Entry{Source: SourcePerson, Actor: f.Actor, Note: f.Reason + " — " + f.Evidence},
-		})
+		}))
 		if !errors.Is(err, errMoved) {
 			return out, err
 		}

@@ -64,7 +64,7 @@ func resumable(r *Record) bool {
 }
 
 func (m *model) cancel() {
-	_, _ = m.e.withdraw(m.ctx, "cancel", *m.row(m.w, charge), "changed_mind")
+	_, _ = m.e.withdraw(m.ctx, "cancel", *m.row(m.w, charge), "changed_mind", permit{})
 	m.w.left.cancels--
 }
 

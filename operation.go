@@ -51,16 +51,6 @@ func (op Operation[Req]) Intent() Intent {
 // Intent names an operation of one kind.
 type Intent struct{ Scope, Subject, Purpose string }
 
-// Approval says who approved exactly which request until when. It is checked
-// before anything is stored and kept with the operation.
-type Approval struct {
-	By          string    `json:"by"`             // who approved; required
-	At          time.Time `json:"at"`             // when
-	Until       time.Time `json:"until,omitzero"` // counts as SendBefore; zero: no end
-	Fingerprint string    `json:"fingerprint"`    // Executor.Fingerprint of the approved request; required
-	Note        string    `json:"note,omitempty"` // optional reference to the decision, not its content
-}
-
 // Undo names the effect that a compensation undoes.
 type Undo struct {
 	Operation string `json:"operation"`

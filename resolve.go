@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"unicode/utf8"
@@ -9,7 +10,7 @@ import (
 // Decision is what a person found out or decided about an operation.
 type Decision struct {
 	// Actor, Reason and Evidence are required, each a text of at most 1024 bytes; they are
-	// kept in the history.
+	// kept in the history. Actor defaults to that of WithActor, and cannot be another.
 	Actor, Reason, Evidence string
 	// Fact: Applied (the effect exists, accepted as it is), Declined (final, no
 	// effect), Reversed (the effect was undone), NotApplied (no request had an effect: a
@@ -40,6 +41,7 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	if err != nil {
 		return Record{}, e.storeError("resolve", "", id, err)
 	}
+	d.Actor = cmp.Or(d.Actor, ActorOf(ctx))
 	bad := func(field, why string) error { return invalid("resolve", r.Kind, field, why) }
 	for field, v := range map[string]string{"Actor": d.Actor, "Reason": d.Reason, "Evidence": d.Evidence} {
 		if v == "" || !keepable(v) {
@@ -76,6 +78,10 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	default:
 		return r, bad("Fact", "no such fact")
 	}
+	may, err := e.permitFor(ctx, "resolve", &r, d.Actor, Ask{Action: ActionResolve, Fact: d.Fact, Resume: d.Resume})
+	if err != nil {
+		return r, err
+	}
 	known := r.lastAttempt()
 	switch {
 	case d.SeenAttempt < 0 || d.SeenAttempt > known:
@@ -83,7 +89,10 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	case d.SeenAttempt > 0:
 		known = d.SeenAttempt
 	}
-	out, err := e.update(ctx, "resolve", r, func(next *Record) (*edit, error) { return e.resolved(next, d, known) })
+	out, err := e.update(ctx, "resolve", r, func(next *Record) (*edit, error) {
+		ed, err := e.resolved(next, d, known)
+		return may.signed(ed), err
+	})
 	if err != nil {
 		return out, err
 	}

@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -8,7 +9,7 @@ import (
 // Assignment names who is to decide an operation in review.
 type Assignment struct {
 	// Actor, who assigns, and Reason are required, each a text of at most 1024 bytes; they
-	// are kept in the history.
+	// are kept in the history. Actor defaults to that of WithActor, and cannot be another.
 	Actor, Reason string
 	// Owner is who is to decide: a person, a team, a queue. Required, a text of at most MaxOwner bytes.
 	Owner string
@@ -34,6 +35,7 @@ func (e *Engine) Assign(ctx context.Context, id string, a Assignment) (Record, e
 	if err != nil {
 		return Record{}, e.storeError("assign", "", id, err)
 	}
+	a.Actor = cmp.Or(a.Actor, ActorOf(ctx))
 	bad := func(field, why string) error { return invalid("assign", r.Kind, field, why) }
 	for field, v := range map[string]string{"Actor": a.Actor, "Reason": a.Reason} {
 		if v == "" || !keepable(v) {
@@ -46,7 +48,14 @@ func (e *Engine) Assign(ctx context.Context, id string, a Assignment) (Record, e
 	if a.Within < 0 || a.Within > maxWithin {
 		return r, bad("Within", "must be between 0 and a year")
 	}
-	return e.update(ctx, "assign", r, func(next *Record) (*edit, error) { return assigned(next, a) })
+	may, err := e.permitFor(ctx, "assign", &r, a.Actor, Ask{Action: ActionAssign})
+	if err != nil {
+		return r, err
+	}
+	return e.update(ctx, "assign", r, func(next *Record) (*edit, error) {
+		ed, err := assigned(next, a)
+		return may.signed(ed), err
+	})
 }
 
 // assigned applies a to next.

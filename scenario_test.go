@@ -50,3 +50,4 @@ func TestLedgerModel(t *testing.T) {
 func TestCases(t *testing.T)         { scenario.RunCases(t, inMemory) }
 func TestCompensations(t *testing.T) { scenario.RunCompensations(t, inMemory) }
 func TestReports(t *testing.T)       { scenario.RunReports(t, inMemory) }
+func TestAuthority(t *testing.T)     { scenario.RunAuthority(t, inMemory) }

@@ -239,7 +239,8 @@ type Entry struct {
 	Disposition Disposition
 	Ref         string
 	Code        string
-	Actor       string   // a person, for SourcePerson and approvals
+	Actor       string   // who decided: a person, the authenticated caller, or else who approved
+	Rule        string   // the decision of the policy that allowed it
 	Note        string   // a person's reason and evidence, or a machine word
 	Alarms      []string // those that this write raised
 }

@@ -26,6 +26,16 @@ func TestMySQLCompensations(t *testing.T) {
 	scenario.RunCompensations(t, retimedMySQL(t).open)
 }
 
+func TestPostgresAuthority(t *testing.T) {
+	t.Parallel()
+	scenario.RunAuthority(t, retimedPG(t).open)
+}
+
+func TestMySQLAuthority(t *testing.T) {
+	t.Parallel()
+	scenario.RunAuthority(t, retimedMySQL(t).open)
+}
+
 func TestPostgresReports(t *testing.T) {
 	t.Parallel()
 	scenario.RunReports(t, retimedPG(t).open)

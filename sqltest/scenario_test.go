@@ -36,6 +36,11 @@ func TestSQLiteCases(t *testing.T) {
 	scenario.RunCases(t, openScenario)
 }
 
+func TestSQLiteAuthority(t *testing.T) {
+	t.Parallel()
+	scenario.RunAuthority(t, openScenario)
+}
+
 func TestSQLiteReports(t *testing.T) {
 	t.Parallel()
 	scenario.RunReports(t, openScenario)

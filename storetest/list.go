@@ -173,7 +173,7 @@ func listDefaultLimit(t tester, e *env) {
 func (e *env) fullEntry() settle.Entry {
 	return settle.Entry{
 		From: settle.StateUnknown, To: settle.StateSucceeded, Fact: settle.Applied, Source: settle.SourceLookup, Attempt: 7,
-		Disposition: settle.DispositionRevived, Ref: "pi_1 Ü", Code: text, Actor: text, Note: text + text,
+		Disposition: settle.DispositionRevived, Ref: "pi_1 Ü", Code: text, Actor: text, Rule: text, Note: text + text,
 		Alarms: []string{settle.AlarmDuplicate, settle.AlarmMismatch, "", text},
 	}
 }

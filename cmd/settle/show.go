@@ -162,6 +162,9 @@ func (x *historyView) cells() []string {
 	if x.Actor != "" {
 		add("by " + x.Actor)
 	}
+	if x.Rule != "" {
+		add("allowed by " + x.Rule)
+	}
 	add(x.Code)
 	add(x.Note)
 	if x.Disposition == string(settle.DispositionSuperseded) || x.Disposition == string(settle.DispositionRevived) {

@@ -149,6 +149,7 @@ type historyView struct {
 	Ref         string    `json:"ref,omitempty"`
 	Code        string    `json:"code,omitempty"`
 	Actor       string    `json:"actor,omitempty"`
+	Rule        string    `json:"rule,omitempty"`
 	Note        string    `json:"note,omitempty"`
 	Alarms      []string  `json:"alarms,omitempty"`
 }
@@ -277,7 +278,7 @@ func fully(r settle.Record, history []settle.Entry, payload bool) full {
 func told(x settle.Entry) historyView {
 	return historyView{
 		x.Operation, x.Seq, x.At, string(x.From), string(x.To), string(x.Source), string(x.Fact), x.Attempt, string(x.Disposition), x.Ref, x.Code,
-		x.Actor, x.Note, x.Alarms,
+		x.Actor, x.Rule, x.Note, x.Alarms,
 	}
 }
 

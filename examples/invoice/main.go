@@ -52,7 +52,7 @@ func run(ctx context.Context, out io.Writer, dir string) (err error) {
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
 
 	invoice := providertest.Payment{Amount: 48_000, Currency: "EUR", Invoice: "R-2041"}
-	_, err = p.pay(ctx, invoice, nil)
+	_, err = p.pay(ctx, "carl", invoice, nil)
 	say("Invoice R-2041 over 480.00 EUR, not approved: %v", err)
 	if !errors.Is(err, settle.ErrRefused) {
 		return fmt.Errorf("paid without approval: %w", err)
@@ -61,14 +61,19 @@ func run(ctx context.Context, out io.Writer, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	say("Ana approves exactly this. Two clerks pay it at the same moment.")
+	_, err = p.pay(ctx, "ana", invoice, approval)
+	say("Ana approves exactly this, and may not pay it herself: %v", err)
+	if !errors.Is(err, errOwnApproval) {
+		return fmt.Errorf("paid by who approved it: %w", err)
+	}
+	say("Two clerks pay it at the same moment.")
 	var clerks sync.WaitGroup
 	errs := make([]error, 2)
-	for i := range errs {
-		clerks.Go(func() { _, errs[i] = p.pay(ctx, invoice, approval) })
+	for i, clerk := range []string{"carl", "cleo"} {
+		clerks.Go(func() { _, errs[i] = p.pay(ctx, clerk, invoice, approval) })
 	}
 	clerks.Wait()
-	paid, err := p.pay(ctx, invoice, approval)
+	paid, err := p.pay(ctx, "carl", invoice, approval)
 	if err = errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
@@ -76,7 +81,7 @@ func run(ctx context.Context, out io.Writer, dir string) (err error) {
 
 	amended := invoice
 	amended.Amount = 84_000
-	_, err = p.pay(ctx, amended, approval)
+	_, err = p.pay(ctx, "carl", amended, approval)
 	say("The supplier amends it to 840.00 EUR: %v", err)
 	if !errors.Is(err, settle.ErrMismatch) && !errors.Is(err, settle.ErrRefused) {
 		return fmt.Errorf("the amended invoice: %w", err)

@@ -25,7 +25,8 @@ func TestInvoice(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	for _, want := range []string{
-		"not approved: settle: execute payment: refused", "succeeded: ch_1, 1 request in all, approved by ana", "known operation with another request",
+		"not approved: settle: execute payment: refused", "may not pay it herself: settle: execute payment: refused",
+		"succeeded: ch_1, 1 request in all, approved by ana", "known operation with another request",
 		"line 1: duplicate_reference ch_2, suggested: compensate", "refund re_1 of ch_2: succeeded", "2 lines, 2 as expected, 0 news, 0 findings",
 		"The supplier has 480.00 EUR, once.",
 	} {

@@ -23,7 +23,24 @@ type payables struct {
 	account  settle.AccountFacts
 }
 
-var errNotApproved = errors.New("nobody approved it")
+var (
+	errNotApproved = errors.New("nobody approved it")
+	errOwnApproval = errors.New("who approves does not pay")
+)
+
+// fourEyes is the policy. It is asked before anything is stored, and not again for what exists. That an approval is of this
+// very invoice and amount, and still good, settle checks itself.
+func fourEyes(_ context.Context, ask settle.Ask) (settle.Grant, error) {
+	switch {
+	case ask.Action != settle.ActionStart: // what brings money back needs no second person
+		return settle.Grant{Rule: "clerks"}, nil
+	case ask.Approval == nil:
+		return settle.Grant{}, errNotApproved
+	case ask.Approval.By == ask.Actor:
+		return settle.Grant{}, errOwnApproval
+	}
+	return settle.Grant{Rule: "four-eyes"}, nil
+}
 
 func newPayables(ctx context.Context, file string, bank *providertest.Client) (p *payables, err error) {
 	p = &payables{}
@@ -37,20 +54,12 @@ func newPayables(ctx context.Context, file string, bank *providertest.Client) (p
 	if err != nil {
 		return nil, err
 	}
-	if p.engine, err = settle.Open(store, &settle.Options{Scope: "payables"}); err != nil {
+	if p.engine, err = settle.Open(store, &settle.Options{Scope: "payables", Policy: fourEyes}); err != nil {
 		return nil, err
 	}
 	promise := providertest.Promise(&bankproc.Offer)
 	p.account = promise.Account
-	p.payments, err = settle.New(p.engine, "payment", providertest.ChargeAdapter(bank, promise), &settle.ExecutorOptions[providertest.Payment, providertest.Receipt]{
-		// Asked once, before anything is stored. That the approval is of this very request, and still good, settle checks itself.
-		Authorize: func(_ context.Context, op settle.Operation[providertest.Payment]) error {
-			if op.Approval == nil {
-				return errNotApproved
-			}
-			return nil
-		},
-	})
+	p.payments, err = settle.New(p.engine, "payment", providertest.ChargeAdapter(bank, promise), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +72,7 @@ func (p *payables) close(ctx context.Context) error {
 	return errors.Join(p.engine.Drain(ctx), p.db.Close())
 }
 
-// approve binds a decision to the fingerprint of what was shown to the approver: a changed amount is another request.
+// approve binds a decision to the fingerprint of what was shown to the approver: another amount, or invoice, is not covered.
 func (p *payables) approve(invoice providertest.Payment, by string) (*settle.Approval, error) {
 	fingerprint, err := p.payments.Fingerprint(operation(invoice))
 	if err != nil {
@@ -77,9 +86,9 @@ func operation(invoice providertest.Payment) settle.Operation[providertest.Payme
 	return settle.Operation[providertest.Payment]{Subject: invoice.Invoice, Purpose: "payment", Request: invoice}
 }
 
-// pay pays an invoice once.
-func (p *payables) pay(ctx context.Context, invoice providertest.Payment, approval *settle.Approval) (settle.Outcome[providertest.Receipt], error) {
+// pay pays an invoice once. clerk is who was authenticated; a server notes that in its middleware.
+func (p *payables) pay(ctx context.Context, clerk string, invoice providertest.Payment, approval *settle.Approval) (settle.Outcome[providertest.Receipt], error) {
 	op := operation(invoice)
 	op.Approval = approval
-	return p.payments.Execute(ctx, op)
+	return p.payments.Execute(settle.WithActor(ctx, clerk), op)
 }
