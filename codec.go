@@ -191,6 +191,15 @@ func appendRecord(b []byte, r *Record) []byte {
 	w.flag(`,"wake":`, r.Wake)
 	w.text(`,"consequence":`, string(r.Consequence))
 	w.number(`,"hook_tries":`, int64(r.HookTries))
+	if f := r.Feed; f != (Feed{}) {
+		w.object(`,"feed":`)
+		w.number(`,"done":`, f.Done)
+		w.number(`,"last":`, f.Last)
+		w.text(`,"state":`, string(f.State))
+		w.number(`,"from":`, f.From)
+		w.number(`,"row":`, f.Row)
+		w.end()
+	}
 	w.text(`,"state":`, string(r.State))
 	w.time(`,"updated":`, r.UpdatedAt)
 	w.time(`,"pruned":`, r.PrunedAt)

@@ -87,6 +87,8 @@ func (p *parser) record(r *Record) {
 			r.Waits = p.integer()
 		case "hook_tries":
 			r.HookTries = p.integer()
+		case "feed":
+			p.feed(&r.Feed)
 		case "state":
 			r.State = State(p.text())
 		case "updated":
@@ -317,6 +319,26 @@ func (p *parser) review(v *Review) {
 			v.Deadline = p.time()
 		case "overdue":
 			v.Overdue = p.flag()
+		default:
+			p.skip()
+		}
+	}
+}
+
+func (p *parser) feed(f *Feed) {
+	p.begin('{')
+	for p.more('}') {
+		switch p.key() {
+		case "done":
+			f.Done = p.number()
+		case "last":
+			f.Last = p.number()
+		case "state":
+			f.State = State(p.text())
+		case "from":
+			f.From = p.number()
+		case "row":
+			f.Row = p.number()
 		default:
 			p.skip()
 		}

@@ -281,6 +281,7 @@ func goldenRecord() Record {
 		Code:     "card_declined", Message: "Ihre Karte wurde abgelehnt\n漢字", Withdrawn: "customer", ReplacedBy: "op-9", HoldFree: true,
 		Review:    &Review{Reason: "deadline", Owner: "payments", Since: at(900), Deadline: at(90000), Overdue: true},
 		ResumedAt: at(1000), Tries: 3, Waits: 2, RetryAt: at(1100), Wake: true, Consequence: ConsequenceDue, HookTries: 4,
+		Feed:  Feed{Done: 3, Last: 7, State: StateReview, From: 2, Row: 5},
 		State: StateReview, UpdatedAt: at(1200), PrunedAt: at(1300),
 	}
 }

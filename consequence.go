@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -78,11 +79,17 @@ func schedule(wake bool, ed *edit) time.Duration {
 }
 
 // Redrive runs a consequence that was set aside again, and at once: it makes it due for
-// the worker. ErrSettled if there is none to run.
+// the worker. The same for a message of the feed, of which id may be the operation's or
+// that of the record that keeps its place. ErrSettled if there is none to run.
 func (e *Engine) Redrive(ctx context.Context, id string) error {
 	r, err := e.get(ctx, ByID(id))
 	if err != nil {
 		return e.storeError("redrive", "", id, err)
+	}
+	if r.Kind == FeedKind || r.Feed.Pending() {
+		if done, err := e.redriveFeed(ctx, strings.TrimPrefix(id, feedID(""))); done || err != nil {
+			return err
+		}
 	}
 	_, err = e.update(ctx, "redrive", r, func(next *Record) (*edit, error) {
 		if next.State != StateSucceeded || next.Consequence != ConsequenceAside && next.Consequence != ConsequenceDue {

@@ -34,9 +34,11 @@ type Engine struct {
 	running  int           // background work under way
 	idle     chan struct{} // closed when running falls to 0 while draining
 	wake     chan struct{} // a nudge for Run: something became due here
+	feedWake chan struct{} // and for its part that publishes
 
 	renewals *renewer
 	work     *workload
+	outage   outage
 }
 
 // Options configure an Engine. The zero value and nil are right for most.
@@ -71,6 +73,10 @@ type Options struct {
 	StoreTimeout time.Duration
 	// Concurrency is how many operations Run works at a time. Defaults to 16.
 	Concurrency int
+	// Publisher takes the transitions of operations, see [Publisher]. It is set in every process of a store or in none: one
+	// that shall not publish itself has [PublishedElsewhere]. What was settled before there was one is not
+	// in the feed; any other operation is from its next transition on. Defaults to nil: no feed, and no cost.
+	Publisher Publisher
 	// Clock is this process's own time. Defaults to the system's.
 	Clock Clock
 	// Logger gets notices unless Observer is set. Defaults to nil: silence.
@@ -156,6 +162,7 @@ func Open(store Store, opts *Options) (*Engine, error) {
 	e := &Engine{
 		store: store, opts: o, obs: o.Observer,
 		known: intents{seed: maphash.MakeSeed()}, kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
+		feedWake: make(chan struct{}, 1),
 	}
 	e.renewals, e.work = newRenewer(e), newWorkload()
 	if l, ok := store.(Local); ok {
@@ -347,8 +354,13 @@ func (e *Engine) end() {
 // Wake makes a Run of this engine look for due operations at once, for instance after
 // the commit of a transaction with RegisterTx in it. It does not block.
 func (e *Engine) Wake() {
+	nudge(e.wake)
+	nudge(e.feedWake)
+}
+
+func nudge(wake chan<- struct{}) {
 	select {
-	case e.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
@@ -390,6 +402,7 @@ func fresh(r Record) Record {
 // was applied (S26, I15), until patience ends.
 func (e *Engine) commit(ctx context.Context, c Change, patience time.Duration) ([]Record, error) {
 	start := e.opts.Clock.Now()
+	added := e.queue(&c)
 	for try := 0; ; try++ {
 		sctx, cancel := e.storeCtx(ctx)
 		recs, err := e.store.Commit(sctx, c)
@@ -401,7 +414,12 @@ func (e *Engine) commit(ctx context.Context, c Change, patience time.Duration) (
 			for i := range recs {
 				recs[i] = fresh(recs[i])
 			}
+			if added < len(c.Writes) {
+				nudge(e.feedWake)
+			}
 			return recs, nil
+		case errors.As(err, &conflict) && c.mended(added, conflict):
+			continue
 		case errors.As(err, &conflict):
 			conflict.Existing = fresh(conflict.Existing)
 			return nil, err

@@ -153,6 +153,7 @@ func (e *Engine) commitOn(ctx context.Context, on committer, c Change) ([]Record
 	if on == committer(e.store) {
 		return e.commit(ctx, c, e.opts.StoreTimeout)
 	}
+	e.queue(&c)
 	recs, err := on.Commit(ctx, c)
 	for i := range recs {
 		recs[i] = fresh(recs[i])

@@ -35,15 +35,16 @@ type NoticeEvent string
 
 // The events.
 const (
-	EventTransition NoticeEvent = "transition"  // a write changed the state
-	EventEvidence   NoticeEvent = "evidence"    // an observation was merged and the state stayed
-	EventSchedule   NoticeEvent = "schedule"    // a control write that left the state
-	EventAlarm      NoticeEvent = "alarm"       // an anomaly, or a person is needed
-	EventNoAnswer   NoticeEvent = "no_answer"   // a provider call ended without an answer
-	EventClaimLost  NoticeEvent = "claim_lost"  // a holder noticed that it is none any more
-	EventStoreError NoticeEvent = "store_error" // a store call failed
-	EventHookError  NoticeEvent = "hook_error"  // the application's hook failed
-	EventOverdue    NoticeEvent = "overdue"     // a due operation that nobody claims, or whose kind this process lacks
+	EventTransition   NoticeEvent = "transition"    // a write changed the state
+	EventEvidence     NoticeEvent = "evidence"      // an observation was merged and the state stayed
+	EventSchedule     NoticeEvent = "schedule"      // a control write that left the state
+	EventAlarm        NoticeEvent = "alarm"         // an anomaly, or a person is needed
+	EventNoAnswer     NoticeEvent = "no_answer"     // a provider call ended without an answer
+	EventClaimLost    NoticeEvent = "claim_lost"    // a holder noticed that it is none any more
+	EventStoreError   NoticeEvent = "store_error"   // a store call failed
+	EventHookError    NoticeEvent = "hook_error"    // the application's hook failed
+	EventPublishError NoticeEvent = "publish_error" // a message of the feed was not delivered: its Code is poison or outage
+	EventOverdue      NoticeEvent = "overdue"       // a due operation that nobody claims, or whose kind this process lacks
 )
 
 // LogObserver writes every notice to l: alarms as errors, trouble as warnings,
@@ -61,7 +62,7 @@ func (o logObserver) Notice(ctx context.Context, n Notice) {
 		level = slog.LevelDebug
 	case EventAlarm:
 		level = slog.LevelError
-	case EventNoAnswer, EventClaimLost, EventStoreError, EventHookError, EventOverdue:
+	case EventNoAnswer, EventClaimLost, EventStoreError, EventHookError, EventPublishError, EventOverdue:
 	}
 	if !o.log.Enabled(ctx, level) {
 		return

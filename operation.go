@@ -125,6 +125,7 @@ type Record struct {
 	Wake        bool      // somebody asked for a look while the row was claimed
 	Consequence Consequence
 	HookTries   int
+	Feed        Feed // how far its transitions have been published
 
 	// Bookkeeping.
 	State     State // as of the last write; Engine methods recompute it for AsOf

@@ -36,6 +36,9 @@ const maxNote = 1024
 // what the provider says later is still merged. Declined and NotApplied close every
 // attempt, so they are refused (ErrPending) while one of them may still land, when one
 // is made while Resolve runs, or while somebody works on the operation. ErrSettled if it contradicts what is confirmed.
+//
+// Of a message of the feed that was set aside (id is that of its record of FeedKind), Resume tries it again and Applied
+// goes on behind it.
 func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, error) {
 	r, err := e.get(ctx, ByID(id))
 	if err != nil {
@@ -81,6 +84,12 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	may, err := e.permitFor(ctx, "resolve", &r, d.Actor, Ask{Action: ActionResolve, Fact: d.Fact, Resume: d.Resume})
 	if err != nil {
 		return r, err
+	}
+	if r.Kind == FeedKind {
+		if d.Fact != Applied && d.Fact != Unclear {
+			return r, bad("Fact", "of a message that was set aside: Applied, or Resume")
+		}
+		return e.resolveFeed(ctx, r, d, may)
 	}
 	known := r.lastAttempt()
 	switch {

@@ -31,12 +31,12 @@ func retentionEvery(age time.Duration) time.Duration {
 
 // prunable is the rule of retention: whether request and result of r are needed no more (I14).
 // They are while it is open or may be looked into, while a hook has not run that is given the
-// result, and while a compensation of it is open.
+// result, while a transition is not published whose readers want it, and while a compensation of it is open.
 func (r *Record) prunable(age time.Duration) bool {
 	switch {
 	case !r.State.Settled(), !r.Due.IsZero(), r.Wake, r.AsOf.Sub(r.UpdatedAt) < age:
 		return false
-	case r.Consequence == ConsequenceDue, r.Consequence == ConsequenceAside:
+	case r.Consequence == ConsequenceDue, r.Consequence == ConsequenceAside, r.Feed.Pending():
 		return false
 	case r.Kind == EventKind:
 		return r.PrunedAt.IsZero()

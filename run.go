@@ -33,6 +33,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	if e.opts.Retention > 0 {
 		wg.Go(func() { e.retain(rctx) })
 	}
+	if e.relays() {
+		wg.Go(func() { e.relay(rctx) })
+	}
 	var looked time.Time
 	failures := 0
 	for {
@@ -253,10 +256,12 @@ func (e *Engine) noticeOverdue(ctx context.Context) {
 		e.obs.Notice(ctx, Notice{Event: EventStoreError, Code: "list"})
 		return
 	}
+	feed := false
 	for _, r := range recs {
-		if r.Kind == RetentionKind {
-			continue // nobody waits for it
+		if r.Kind == RetentionKind || r.Kind == FeedKind && feed {
+			continue // nobody waits for it; one says it for all
 		}
+		feed = feed || r.Kind == FeedKind
 		n := Notice{Event: EventOverdue, Kind: r.Kind, Operation: r.ID, To: r.State, Version: r.Version, Age: r.AsOf.Sub(r.Due)}
 		if !own(r.Kind) && e.kind(r.Kind) == nil {
 			n.Code = "kind_not_made_here"

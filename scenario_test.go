@@ -51,3 +51,4 @@ func TestCases(t *testing.T)         { scenario.RunCases(t, inMemory) }
 func TestCompensations(t *testing.T) { scenario.RunCompensations(t, inMemory) }
 func TestReports(t *testing.T)       { scenario.RunReports(t, inMemory) }
 func TestAuthority(t *testing.T)     { scenario.RunAuthority(t, inMemory) }
+func TestFeed(t *testing.T)          { scenario.RunFeed(t, inMemory) }

@@ -63,8 +63,8 @@ type Observer struct {
 	next   settle.Observer
 	tracer trace.Tracer
 
-	transitions, observations, alarms, noAnswers, lost, storeErrors, hookErrors metric.Int64Counter
-	duration, overdue                                                           metric.Float64Histogram
+	transitions, observations, alarms, noAnswers, lost, storeErrors, hookErrors, publishErrors metric.Int64Counter
+	duration, overdue                                                                          metric.Float64Histogram
 
 	mu    sync.Mutex
 	kinds map[string]struct{}
@@ -98,6 +98,7 @@ func New(opts *Options) (*Observer, error) {
 	count(&x.lost, "settle.claims.lost", "{claim}", "Claims that their holder found lost.")
 	count(&x.storeErrors, "settle.store.errors", "{error}", "Failed calls of the store.")
 	count(&x.hookErrors, "settle.hook.errors", "{error}", "Failed consequences.")
+	count(&x.publishErrors, "settle.publish.errors", "{error}", "Messages of the feed that were not delivered, by what that says.")
 	measure(&x.duration, "settle.operation.duration", "From an operation's creation until it was settled or went to review.")
 	measure(&x.overdue, "settle.overdue", "For how long operations have been due that nobody claims, at each look.")
 	if err := errors.Join(errs...); err != nil {
@@ -137,6 +138,8 @@ func (o *Observer) Notice(ctx context.Context, n settle.Notice) {
 		o.storeErrors.Add(ctx, 1, metric.WithAttributes(kind, keyError.String(n.Code))) // settle's own word
 	case settle.EventHookError:
 		o.hookErrors.Add(ctx, 1, metric.WithAttributes(kind))
+	case settle.EventPublishError:
+		o.publishErrors.Add(ctx, 1, metric.WithAttributes(kind, keyError.String(n.Code)))
 	case settle.EventOverdue:
 		o.overdue.Record(ctx, n.Age.Seconds(), metric.WithAttributes(kind))
 	}

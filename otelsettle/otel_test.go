@@ -205,6 +205,7 @@ func TestEveryNotice(t *testing.T) {
 		settle.EventTransition: "settle.transitions", settle.EventEvidence: "settle.observations", settle.EventAlarm: "settle.alarms",
 		settle.EventNoAnswer: "settle.no_answers", settle.EventClaimLost: "settle.claims.lost", settle.EventStoreError: "settle.store.errors",
 		settle.EventHookError: "settle.hook.errors", settle.EventOverdue: "settle.overdue",
+		settle.EventPublishError: "settle.publish.errors",
 	} {
 		before := len(g.points(name))
 		obs.Notice(t.Context(), settle.Notice{
@@ -212,7 +213,7 @@ func TestEveryNotice(t *testing.T) {
 		})
 		assert.Greater(t, len(g.points(name)), before, event)
 	}
-	assert.Equal(t, 8, next.n)
+	assert.Equal(t, 9, next.n)
 	for _, s := range g.spans.Ended() {
 		assert.Equal(t, otelsettle.TraceID("ev_1"), s.SpanContext().TraceID())
 		assert.Equal(t, s.Name() == "settle alarm", s.Status().Code == codes.Error)

@@ -30,6 +30,7 @@ func TestAlertRulesNameWhatIsExported(t *testing.T) {
 	}
 	for _, e := range []settle.NoticeEvent{
 		settle.EventTransition, settle.EventAlarm, settle.EventNoAnswer, settle.EventStoreError, settle.EventHookError, settle.EventClaimLost, settle.EventOverdue,
+		settle.EventPublishError,
 	} {
 		obs.Notice(t.Context(), settle.Notice{Event: e, Kind: "charge", To: settle.StateFailed, Fact: settle.Declined, Alarms: alarms, Age: time.Second})
 	}

@@ -55,3 +55,13 @@ func TestMySQLCases(t *testing.T) {
 	t.Parallel()
 	scenario.RunCases(t, retimedMySQL(t).open)
 }
+
+func TestPostgresFeed(t *testing.T) {
+	t.Parallel()
+	scenario.RunFeed(t, retimedPG(t).open)
+}
+
+func TestMySQLFeed(t *testing.T) {
+	t.Parallel()
+	scenario.RunFeed(t, retimedMySQL(t).open)
+}

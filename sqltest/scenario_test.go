@@ -55,3 +55,8 @@ func TestSQLiteEvents(t *testing.T) {
 	t.Parallel()
 	scenario.RunEvents(t, openScenario)
 }
+
+func TestSQLiteFeed(t *testing.T) {
+	t.Parallel()
+	scenario.RunFeed(t, openScenario)
+}

@@ -91,6 +91,7 @@ func (e *env) full() settle.Record {
 	r.Wake = true
 	r.Consequence = settle.ConsequenceAside
 	r.HookTries = 17
+	r.Feed = settle.Feed{Done: 3, Last: math.MaxInt64, State: settle.StateUnknown, From: 2, Row: 9}
 	r.State = settle.StateReview
 	r.Token = e.uuid()
 	return r

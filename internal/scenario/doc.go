@@ -82,6 +82,7 @@ func traces() []scene {
 		{"T-27 an event before its operation is known by that name", t27},
 		{"T-28 the deadline counts from before the claim, by any clock", t28},
 		{"T-29 a refused precondition reads once more", t29},
+		{"T-32 transitions are delivered in order, or not at all", t32},
 		{"T-33 a pruned operation is still matched and counted", t33},
 		{"T-34 a lookup's answer stands beside a later event", t34},
 		{"T-35 volatile fields are refreshed while nothing may have left", t35},

@@ -1,0 +1,626 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/providertest"
+)
+
+// RunFeed plays what the feed of transitions promises.
+func RunFeed(t *testing.T, open func(t testing.TB) settle.Store) {
+	run(t, open, []scene{
+		{"IC-60 messages that failed too often stand in nobody's way", feedDeadLetters},
+		{"IC-61 a crash between publishing and marking", feedCrash},
+		{"a message that a person takes out", feedSkip},
+		{"an outage uses up nobody's tries", feedOutage},
+		{"a claim that is lost in the middle", feedClaimLost},
+		{"processes that do not publish", feedElsewhere},
+		{"operations from before there was a feed", feedFrom},
+		{"the place of an operation is lost", feedPlaceLost},
+		{"retention waits for readers", feedRetention},
+		{"registered in a transaction", feedTx},
+	})
+}
+
+// broker takes messages, and is the inbox of a subscriber: what it applies is each message once.
+type broker struct {
+	t  *testing.T
+	mu sync.Mutex
+	// got is every message that was taken, in order.
+	got []settle.Message
+	// calls counts what was tried, by message.
+	calls map[string]int
+	// refuse says what is wrong with a message; nil: nothing.
+	refuse func(ctx context.Context, m settle.Message) error
+}
+
+func newBroker(t *testing.T) *broker { return &broker{t: t, calls: map[string]int{}} }
+
+func (b *broker) Publish(ctx context.Context, m settle.Message) error {
+	b.mu.Lock()
+	b.calls[m.ID]++
+	refuse := b.refuse
+	b.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(ctx, m); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.got = append(b.got, m)
+	return nil
+}
+
+func (b *broker) refuses(f func(ctx context.Context, m settle.Message) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuse = f
+}
+
+// of lists what was taken about one operation.
+func (b *broker) of(id string) []settle.Message {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(b.got), func(m settle.Message) bool { return m.Operation != id })
+}
+
+// tried is how often a message was handed over, and all of them together.
+func (b *broker) tried(id string) (one, all int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, n := range b.calls {
+		all += n
+	}
+	return b.calls[id], all
+}
+
+// applied is what an inbox by message id makes of them: each once. It checks that each came after the one that it names
+// as its previous.
+func (b *broker) applied(id string) []settle.Message {
+	b.t.Helper()
+	seen := map[string]settle.Message{}
+	var out []settle.Message
+	var last int64
+	for _, m := range b.of(id) {
+		if was, ok := seen[m.ID]; ok {
+			if was != m {
+				b.t.Errorf("message %s came as %+v and as %+v", m.ID, was, m)
+			}
+			continue
+		}
+		seen[m.ID] = m
+		if m.Previous != last || m.Sequence <= last {
+			b.t.Errorf("message %+v came after %d", m, last)
+		}
+		last = m.Sequence
+		out = append(out, m)
+	}
+	return out
+}
+
+// wantFed checks that every transition of an operation was taken: the states that its history went through.
+func (l *Lab) wantFed(b *broker, id string) {
+	l.T.Helper()
+	var want []settle.State
+	var last settle.State
+	for _, x := range l.History(id) {
+		if x.To != last {
+			want, last = append(want, x.To), x.To
+		}
+	}
+	got := b.applied(id)
+	var states []settle.State
+	for i, m := range got {
+		states = append(states, m.To)
+		if i > 0 && m.From != got[i-1].To {
+			l.T.Errorf("message %+v follows %+v", m, got[i-1])
+		}
+	}
+	if !slices.Equal(states, want) {
+		l.T.Fatalf("the feed says %v, want %v; %+v; %s; %s", states, want, b.of(id), l.story(id), l.story("feed_"+id))
+	}
+	if r := l.Get(id); r.Feed.Pending() {
+		l.T.Fatalf("all is delivered and the record says %+v", r.Feed)
+	}
+	if r := l.place(id); !r.State.Settled() || !r.Due.IsZero() {
+		l.T.Fatalf("the place is %s, due %v; %s", r.State, r.Due, l.story(r.ID))
+	}
+}
+
+// place is the record that keeps the place of an operation in the feed.
+func (l *Lab) place(id string) settle.Record { return l.Get("feed_" + id) }
+
+// publishing is a process with a publisher, whose worker runs.
+func (l *Lab) publishing(b settle.Publisher) *Process {
+	l.T.Helper()
+	return l.Start(&Setup{Options: settle.Options{Publisher: b, PollInterval: l.poll()}}).Work()
+}
+
+// t32: an operation whose third transition is there before the second was delivered, because the second is poison; or
+// because the broker was away.
+func t32(t *testing.T, open Open) {
+	three := func(l *Lab, b *broker) (*Process, string, string) {
+		p := l.publishing(b)
+		l.Provider.Script(providertest.Processing())
+		out, err := p.Charge.Execute(l.Ctx, Order())
+		l.wantErr(err, settle.ErrProcessing)
+		l.Elapse(2 * l.poll()) // its first messages are there, or were tried
+		l.noErr(l.Provider.Finish("ch_1"))
+		l.Want(l.Rest(out.ID, time.Hour), settle.StateSucceeded)
+		other, err := p.Charge.Execute(l.Ctx, numbered(2))
+		l.noErr(err)
+		l.Elapse(3 * time.Minute)
+		l.wantFed(b, other.ID) // it does not wait
+		return p, out.ID, other.ID
+	}
+	t.Run("poison", func(t *testing.T) {
+		Play(t, open, nil, func(t *testing.T, l *Lab) {
+			b := newBroker(t)
+			poison := ""
+			b.refuses(func(_ context.Context, m settle.Message) error {
+				if m.To == settle.StateProcessing {
+					poison = m.ID
+					return fmt.Errorf("no such subject: %w", settle.ErrPoison)
+				}
+				return nil
+			})
+			p, id, _ := three(l, b)
+			place := l.Until("feed_"+id, 3*time.Hour, func(r settle.Record) bool { return r.State == settle.StateReview })
+			if place.Review.Reason != settle.ReasonPoison || place.Review.Deadline.IsZero() || !contains(p.Alarms(), settle.AlarmReview) {
+				t.Fatalf("set aside with %+v, alarms %v", place.Review, p.Alarms())
+			}
+			if n, _ := b.tried(poison); n != 10 {
+				t.Fatalf("the poison was tried %d times, want 10", n)
+			}
+			if got := b.of(id); len(got) != 1 || got[0].To != settle.StateSubmitting {
+				t.Fatalf("delivered beside the poison: %+v", got)
+			}
+			dead := l.Matching(settle.Query{Kind: settle.FeedKind, States: []settle.State{settle.StateReview}})
+			if len(dead) != 1 || dead[0].Subject != id {
+				t.Fatalf("the dead letters are %v", dead)
+			}
+			_, err := p.Engine.Assign(l.Ctx, place.ID, settle.Assignment{Actor: "ana", Reason: "on call", Owner: "payments", Within: 5 * time.Minute})
+			l.noErr(err)
+			l.Elapse(7 * time.Minute)
+			if !contains(p.Alarms(), settle.AlarmOverdue) {
+				t.Fatal("nobody decided, and nobody was told (I10)")
+			}
+			l.noErr(p.Engine.Redrive(l.Ctx, id)) // it is still poison
+			l.Until("feed_"+id, 3*time.Hour, func(r settle.Record) bool { return r.State == settle.StateReview })
+			if n, _ := b.tried(poison); n != 20 || len(b.of(id)) != 1 {
+				t.Fatalf("tried %d times in all; delivered %+v", n, b.of(id))
+			}
+			l.Elapse(30 * time.Minute)
+			b.refuses(nil)
+			l.Elapse(3 * time.Hour)
+			if len(b.of(id)) != 1 {
+				t.Fatal("what was set aside went out by itself")
+			}
+			l.noErr(p.Engine.Redrive(l.Ctx, place.ID)) // by either id
+			l.Elapse(2 * l.poll())
+			l.wantFed(b, id)
+			l.wantErr(p.Engine.Redrive(l.Ctx, id), settle.ErrSettled)
+		})
+	})
+	t.Run("an outage", func(t *testing.T) {
+		Play(t, open, nil, func(t *testing.T, l *Lab) {
+			b := newBroker(t)
+			failed := 0
+			b.refuses(func(_ context.Context, m settle.Message) error {
+				if m.To == settle.StateProcessing && failed < 3 {
+					failed++
+					return errors.New("connection refused")
+				}
+				return nil
+			})
+			_, id, _ := three(l, b)
+			l.Elapse(5 * time.Minute)
+			if failed != 3 {
+				t.Fatalf("it failed %d times", failed)
+			}
+			l.wantFed(b, id)
+		})
+	})
+}
+
+// feedDeadLetters: as many rows as one claim takes are older, and have failed too often.
+func feedDeadLetters(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		const poison, fresh = 10, 5
+		b := newBroker(t)
+		var ids []string
+		b.refuses(func(_ context.Context, m settle.Message) error {
+			if l.Get(m.Operation).Purpose == "poison" {
+				return settle.ErrPoison
+			}
+			return nil
+		})
+		p := l.Start(&Setup{Options: settle.Options{Publisher: b, Concurrency: poison, PollInterval: l.poll()}}).Work()
+		for i := range poison {
+			op := numbered(i)
+			op.Purpose = "poison"
+			out, err := p.Charge.Execute(l.Ctx, op)
+			l.noErr(err)
+			ids = append(ids, out.ID)
+		}
+		for _, id := range ids {
+			l.Until("feed_"+id, 3*time.Hour, func(r settle.Record) bool { return r.State == settle.StateReview })
+		}
+		l.Elapse(time.Hour)
+		_, tries := b.tried("")
+		due, err := l.Store.Claim(l.Ctx, settle.Claim{Kinds: []string{settle.FeedKind}, Token: "t", Lease: time.Second, Limit: 100})
+		l.noErr(err)
+		if len(due) != 0 {
+			t.Fatalf("%d dead letters are due", len(due))
+		}
+		for i := range fresh {
+			out, err := p.Charge.Execute(l.Ctx, numbered(poison+i))
+			l.noErr(err)
+			ids = append(ids, out.ID)
+		}
+		l.Elapse(2 * l.poll()) // the next poll
+		for _, id := range ids[poison:] {
+			l.wantFed(b, id)
+		}
+		if _, n := b.tried(""); n-tries != len(b.got) {
+			t.Fatalf("%d tries for %d messages", n-tries, len(b.got))
+		}
+		b.refuses(nil)
+		for _, id := range ids[:poison] {
+			l.noErr(p.Engine.Redrive(l.Ctx, id))
+		}
+		l.Elapse(2 * l.poll())
+		for _, id := range ids {
+			l.wantFed(b, id)
+		}
+	})
+}
+
+// feedCrash: the process dies at each of its calls, before and after it was made; another one goes on.
+func feedCrash(t *testing.T, open Open) {
+	for _, c := range []struct {
+		name string
+		x    Fault
+	}{
+		{"before", Fault{Kill: true}},
+		{"after", Fault{Kill: true, After: errGone}},
+	} {
+		eachCall(t, "killed "+c.name, open, func(_ *testing.T, l *Lab, n int) bool {
+			b := newBroker(l.T)
+			p := l.publishing(b)
+			l.Elapse(2 * time.Minute) // its first polls are over
+			resting := false
+			kill := Nth("", n, c.x)
+			p.Faults(func(call Call) Fault {
+				x := kill(call)
+				if x.Kill {
+					resting = l.fed()
+				}
+				return x
+			})
+			_, err := p.Charge.Execute(l.Ctx, Order())
+			if err == nil {
+				l.Elapse(3 * l.poll())
+			}
+			p.Kill()
+			l.publishing(b)
+			l.Elapse(10 * time.Minute) // longer than leases and looks again
+			for _, r := range l.All("charge") {
+				l.Want(r, settle.StateSucceeded)
+				l.wantFed(b, r.ID)
+			}
+			return resting || p.Hits() == 0
+		})
+	}
+	t.Run("after each message", func(t *testing.T) {
+		Play(t, open, nil, func(t *testing.T, l *Lab) {
+			b := newBroker(t)
+			l.Provider.Script(providertest.Processing())
+			web := l.Start(&Setup{Options: settle.Options{Publisher: settle.PublishedElsewhere{}}})
+			out, err := web.Charge.Execute(l.Ctx, Order())
+			l.wantErr(err, settle.ErrProcessing)
+			l.noErr(l.Provider.Finish("ch_1"))
+			web.Work()
+			l.Want(l.Rest(out.ID, time.Hour), settle.StateSucceeded)
+			web.Stop()
+			for died := 0; ; died++ {
+				var p *Process
+				n := 0
+				b.refuses(func(context.Context, settle.Message) error {
+					if n++; n > died { // then it has sent that many, and marked none
+						p.Kill()
+						return errGone
+					}
+					return nil
+				})
+				p = l.Start(&Setup{Options: settle.Options{Publisher: b, PollInterval: l.poll()}})
+				p.Work()
+				l.Elapse(2 * time.Minute) // longer than a lease
+				if n <= died {
+					break
+				}
+			}
+			got := b.applied(out.ID)
+			if len(got) != 3 || len(b.of(out.ID)) != 0+1+2+3 {
+				t.Fatalf("delivered: %+v", b.of(out.ID))
+			}
+			l.wantFed(b, out.ID)
+		})
+	})
+}
+
+// fed reports whether there is a charge and all of it is delivered. It may be called from within a call of a process.
+func (l *Lab) fed() bool {
+	recs, err := l.Store.List(context.Background(), settle.Query{Kind: "charge"})
+	return err == nil && len(recs) == 1 && recs[0].State.Settled() && !recs[0].Feed.Pending()
+}
+
+// feedSkip: those who wait for it were told in another way.
+func feedSkip(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b := newBroker(t)
+		b.refuses(func(_ context.Context, m settle.Message) error {
+			if m.To == settle.StateSubmitting {
+				panic("index out of range") // as good as poison
+			}
+			return nil
+		})
+		p := l.publishing(b)
+		out, err := p.Charge.Execute(l.Ctx, Order())
+		l.noErr(err)
+		d := settle.Decision{Actor: "ana", Reason: "too large", Evidence: "mail of 4 May", Fact: settle.Applied}
+		_, err = p.Engine.Resolve(l.Ctx, "feed_"+out.ID, d)
+		l.wantErr(err, settle.ErrSettled)
+		l.Until("feed_"+out.ID, 3*time.Hour, func(r settle.Record) bool { return r.State == settle.StateReview })
+		wrong := d
+		wrong.Fact = settle.Declined
+		_, err = p.Engine.Resolve(l.Ctx, "feed_"+out.ID, wrong)
+		l.wantErr(err, settle.ErrInvalid)
+		_, err = p.Engine.Resolve(l.Ctx, "feed_"+out.ID, d)
+		l.noErr(err)
+		l.Elapse(2 * l.poll())
+		got := b.of(out.ID)
+		if len(got) != 1 || got[0].To != settle.StateSucceeded || got[0].From != settle.StateSubmitting || got[0].Previous != 1 {
+			t.Fatalf("behind the message that was taken out: %+v", got)
+		}
+		h := l.History(out.ID)
+		if x := h[len(h)-2]; x.Actor != "ana" || x.Source != settle.SourcePerson {
+			t.Fatalf("the history says %+v", x)
+		}
+		l.Want(l.place(out.ID), settle.StateSucceeded)
+	})
+}
+
+func feedOutage(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		const operations = 30
+		b := newBroker(t)
+		b.refuses(func(context.Context, settle.Message) error { return errors.New("no servers available") })
+		p := l.publishing(b)
+		var ids []string
+		for i := range operations {
+			out, err := p.Charge.Execute(l.Ctx, numbered(i))
+			l.noErr(err)
+			ids = append(ids, out.ID)
+		}
+		l.Elapse(3 * time.Hour)
+		var versions int64
+		for _, id := range ids {
+			r := l.place(id)
+			versions += r.Version
+			if r.Tries != 0 || r.State != settle.StateCreated {
+				t.Fatalf("after an outage: %d tries, %s; %s", r.Tries, r.State, l.story(r.ID))
+			}
+			if op := l.Get(id); op.Version > 3 {
+				t.Fatalf("the operation was written %d times", op.Version)
+			}
+		}
+		// One row a minute is tried, whatever the number of those that wait.
+		if _, n := b.tried(""); n > 3*60+60 || versions > 2*(3*60+60)+operations {
+			t.Fatalf("an outage of three hours cost %d calls and %d versions", n, versions)
+		}
+		b.refuses(nil)
+		l.Elapse(2*time.Minute + 3*l.poll())
+		for _, id := range ids {
+			l.wantFed(b, id)
+		}
+	})
+}
+
+// feedClaimLost: a process stands still inside Publish until another one has its row; what it does after that only repeats.
+func feedClaimLost(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b := newBroker(t)
+		gate := l.Gate()
+		inside := make(chan struct{})
+		slow := &broker{t: t, calls: map[string]int{}}
+		var once sync.Once
+		slow.refuses(func(_ context.Context, m settle.Message) error {
+			if m.To != settle.StateSubmitting {
+				once.Do(func() { close(inside) })
+				<-gate.C
+			}
+			return b.Publish(context.Background(), m)
+		})
+		p := l.publishing(slow)
+		p.Faults(func(c Call) Fault {
+			if c.Op == OpRenew {
+				return Fault{Before: errBroken}
+			}
+			return Fault{}
+		})
+		l.Provider.Script(providertest.Processing())
+		out, err := p.Charge.Execute(l.Ctx, Order())
+		l.wantErr(err, settle.ErrProcessing)
+		<-inside
+		p.Faults(func(Call) Fault { return Fault{Before: errBroken} })
+		l.publishing(b)
+		l.noErr(l.Provider.Finish("ch_1"))
+		l.Want(l.Rest(out.ID, time.Hour), settle.StateSucceeded)
+		l.Elapse(10 * time.Minute)
+		l.wantFed(b, out.ID)
+		p.Faults(nil)
+		gate.Open()
+		l.Elapse(10 * time.Minute)
+		l.wantFed(b, out.ID) // the late one is a repetition
+		if got := b.of(out.ID); len(got) != len(b.applied(out.ID))+2 {
+			t.Fatalf("the process that stood still published nothing late: %+v", got)
+		}
+	})
+}
+
+func feedElsewhere(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b := newBroker(t)
+		web := l.Start(&Setup{Options: settle.Options{Publisher: settle.PublishedElsewhere{}, PollInterval: l.poll()}}).Work()
+		out, err := web.Charge.Execute(l.Ctx, Order())
+		l.noErr(err)
+		l.Elapse(time.Hour)
+		// One without any leaves the row where it is, and keeps what it changes in the feed.
+		bare := l.Start(&Setup{Options: settle.Options{PollInterval: l.poll()}}).Work()
+		l.Elapse(time.Hour)
+		if r := l.place(out.ID); r.Version != 1 || !l.Get(out.ID).Feed.Pending() {
+			t.Fatalf("a process that publishes nothing has claimed it: version %d", r.Version)
+		}
+		overdue := 0
+		for _, n := range bare.Notices() {
+			if n.Event == settle.EventOverdue && n.Kind == settle.FeedKind {
+				overdue++
+			}
+		}
+		if overdue == 0 {
+			t.Fatal("nobody publishes, and nobody was told (I10)")
+		}
+		_, err = bare.Refund.Compensate(l.Ctx, settle.Effect{Operation: out.ID}, "returned", Refund{})
+		l.noErr(err)
+		l.publishing(b)
+		l.Elapse(time.Minute)
+		l.Want(l.Get(out.ID), settle.StateCompensated)
+		l.wantFed(b, out.ID)
+		if refund := l.All("refund")[0]; len(b.of(refund.ID)) != 0 || refund.Feed != (settle.Feed{}) {
+			t.Fatal("an operation that was made without a feed is in it")
+		}
+	})
+}
+
+func feedFrom(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b := newBroker(t)
+		bare := l.Start(nil)
+		old, err := bare.Charge.Execute(l.Ctx, Order())
+		l.noErr(err)
+		l.Provider.Script(providertest.Processing())
+		open, err := bare.Charge.Execute(l.Ctx, numbered(2))
+		l.wantErr(err, settle.ErrProcessing)
+		for _, r := range append(l.All("charge"), l.Matching(settle.Query{Kind: settle.FeedKind})...) {
+			if r.Feed != (settle.Feed{}) || r.Kind == settle.FeedKind {
+				t.Fatalf("%v is in a feed that there is not", r)
+			}
+		}
+		l.publishing(b)
+		l.noErr(l.Provider.Finish("ch_2"))
+		l.Want(l.Rest(open.ID, time.Hour), settle.StateSucceeded)
+		l.Elapse(time.Minute)
+		got := b.of(open.ID)
+		if len(got) != 1 || got[0].From != settle.StateProcessing || got[0].To != settle.StateSucceeded || got[0].Previous != 0 {
+			t.Fatalf("from its next transition on: %+v", got)
+		}
+		if len(b.of(old.ID)) != 0 {
+			t.Fatalf("what was settled before is in the feed: %+v", b.of(old.ID))
+		}
+	})
+}
+
+// feedPlaceLost: a transition never fails because of the feed, whatever is stored of its place.
+func feedPlaceLost(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b := newBroker(t)
+		p := l.publishing(b)
+		out, err := p.Charge.Execute(l.Ctx, Order())
+		l.noErr(err)
+		l.Elapse(time.Minute)
+		l.wantFed(b, out.ID)
+		for _, kind := range []string{"place", "record"} {
+			r, err := l.Store.Get(l.Ctx, settle.ByID(out.ID))
+			l.noErr(err)
+			if kind == "place" {
+				r, err = l.Store.Get(l.Ctx, settle.ByID("feed_"+out.ID))
+				l.noErr(err)
+			} else {
+				r.Feed.Row = 1 // as it was in a backup
+			}
+			_, err = l.Store.Commit(l.Ctx, settle.Change{ID: fmt.Sprint("change-", kind), Writes: []settle.Write{{
+				Record: r, IfVersion: r.Version, DueIn: settle.Keep,
+				Entry: settle.Entry{From: r.State, To: r.State, Source: settle.SourceWorker, Disposition: settle.DispositionControl},
+			}}})
+			l.noErr(err)
+		}
+		_, err = p.Refund.Compensate(l.Ctx, settle.Effect{Operation: out.ID}, "returned", Refund{})
+		l.noErr(err)
+		l.Elapse(time.Minute)
+		l.Want(l.Get(out.ID), settle.StateCompensated)
+		l.wantFed(b, out.ID)
+	})
+}
+
+func feedRetention(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b := newBroker(t)
+		b.refuses(func(context.Context, settle.Message) error { return errors.New("away") })
+		p := l.Start(&Setup{Options: settle.Options{Publisher: b, Retention: time.Hour, PollInterval: l.poll()}}).Work()
+		out, err := p.Charge.Execute(l.Ctx, Order())
+		l.noErr(err)
+		l.Elapse(5 * time.Hour)
+		if r := l.Get(out.ID); r.Request == nil || !r.PrunedAt.IsZero() {
+			t.Fatal("pruned before its readers know of it")
+		}
+		b.refuses(func(_ context.Context, m settle.Message) error {
+			if r := l.Get(m.Operation); r.Result == nil {
+				t.Error("the reader of a message finds no result")
+			}
+			return nil
+		})
+		l.Elapse(5 * time.Hour)
+		l.wantFed(b, out.ID)
+		if r := l.Get(out.ID); r.Request != nil {
+			t.Fatal("not pruned after that")
+		}
+	})
+}
+
+// feedTx: what is registered in the transaction of a hook is in the feed with it, or not at all.
+func feedTx(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b := newBroker(t)
+		s := l.shipping("", 0, Fault{})
+		e, err := settle.Open(s.p.f.store(l), &settle.Options{Publisher: settle.PublishedElsewhere{}})
+		l.noErr(err)
+		s.parcel, err = settle.New(e, "parcel", providertest.ChargeAdapter(s.p.API, l.Promise), nil)
+		l.noErr(err)
+		s.end = func() error { return errors.New("violates foreign key constraint") }
+		_, err = s.p.Charge.Execute(l.Ctx, Order())
+		l.wantErr(err, settle.ErrConsequence)
+		if got := l.Matching(settle.Query{Kind: settle.FeedKind}); len(got) != 0 {
+			t.Fatalf("rolled back, and in the feed: %v", got)
+		}
+		s.end = nil
+		s.p.Work()
+		l.Elapse(5 * time.Minute)
+		s.want(1)
+		l.publishing(b)
+		l.Elapse(time.Minute)
+		parcel := l.All("parcel")[0]
+		l.wantFed(b, parcel.ID)
+		if got := b.of(parcel.ID); len(got) != 1 || got[0].To != settle.StateCreated {
+			t.Fatalf("the feed of a registration: %+v", got)
+		}
+	})
+}
