@@ -11,6 +11,7 @@
 //   - ec2: an adapter around Amazon's SDK: a machine that is launched once, under its client token.
 //   - subscription: a webhook before its reply, a charge that is taken back, partial refunds.
 //   - invoice: an approved invoice paid once, an amended one refused, a duplicate found in a settlement file and refunded.
+//   - feed (a module of its own): transitions published through Watermill to NATS or a table, and the inbox that applies each once.
 //   - boltstore: a store of one's own, over bbolt, which docs/store-authors.md walks through.
 //
 // It is a module of its own so that what a program needs (a database driver, a
