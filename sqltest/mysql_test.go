@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,20 @@ func openMySQL(tb testing.TB, dsn string, opts *sqlstore.Options) (*sql.DB, *sql
 	must(tb, err)
 	tb.Cleanup(func() { _ = s.Close() })
 	return db, s
+}
+
+// isolationVariable is what the server calls the isolation level of a session.
+func isolationVariable(tb testing.TB) string {
+	tb.Helper()
+	db, err := sql.Open("mysql", mysqlDSN())
+	must(tb, err)
+	defer db.Close()
+	var version string
+	must(tb, db.QueryRowContext(tb.Context(), `SELECT version()`).Scan(&version))
+	if strings.Contains(version, "MariaDB") {
+		return "tx_isolation" // before 11.1 it knows no other
+	}
+	return "transaction_isolation"
 }
 
 // dsnWith sets a variable of the session.

@@ -107,8 +107,9 @@ const myClear = `DELETE FROM settle_operation; DELETE FROM settle_reference; DEL
 // TestMySQLConformance: the suite, with the driver's modes and at each isolation level. The
 // usual one is REPEATABLE READ.
 func TestMySQLConformance(t *testing.T) {
+	variable := isolationVariable(t)
 	level := func(name string) func(*mysql.Config) {
-		return func(c *mysql.Config) { c.Params["tx_isolation"] = "'" + name + "'" }
+		return func(c *mysql.Config) { c.Params[variable] = "'" + name + "'" }
 	}
 	for name, c := range map[string]struct {
 		set  func(*mysql.Config)

@@ -3,7 +3,6 @@ package sqltest
 import (
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,16 +71,14 @@ func all(t *testing.T, s *sqlstore.Store) string {
 	require.NoError(t, err)
 	var b strings.Builder
 	for _, r := range records {
-		r.AsOf = time.Time{}
-		line, err := json.Marshal(r)
+		line, err := settle.EncodeRecord(r)
 		require.NoError(t, err)
-		fmt.Fprintf(&b, "%s\n", line)
+		fmt.Fprintf(&b, "%s\n  version %d, token %q, due %d, created %d, updated %d, request %q, result %q\n", line, r.Version, r.Token,
+			r.Due.UnixMicro(), r.CreatedAt.UnixMicro(), r.UpdatedAt.UnixMicro(), []byte(r.Request), []byte(r.Result))
 		h, err := s.History(t.Context(), r.ID, 0, 1000)
 		require.NoError(t, err)
 		for _, e := range h {
-			line, err := json.Marshal(e)
-			require.NoError(t, err)
-			fmt.Fprintf(&b, "  %s\n", line)
+			fmt.Fprintf(&b, "  %d %s %d %s\n", e.Seq, e.Write, e.At.UnixMicro(), settle.EncodeEntry(e))
 		}
 	}
 	return b.String()

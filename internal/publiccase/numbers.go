@@ -146,7 +146,7 @@ func numbersAsDecimals(s suite) {
 		}
 		r := rig.New(t, store, keyed())
 		x := rig.Raw[req, raw](r.Start(nil), "raw", nil, nil)
-		op := settle.Operation[req]{Subject: "a", Purpose: "p", Request: req{1e21}}
+		op := settle.Operation[req]{Subject: "a", Purpose: "purchase", Request: req{1e21}}
 		typed, err := x.Fingerprint(op)
 		rig.OK(t, err)
 		y := rig.Raw[raw, raw](r.Start(nil), "raw", nil, nil)
