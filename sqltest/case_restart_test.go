@@ -289,7 +289,7 @@ func TestIC32_NeighboringKeys(t *testing.T) {
 		db, s := d.open(t, dsn, nil)
 		if d.name == "MySQL" {
 			var level string
-			require.NoError(t, db.QueryRowContext(t.Context(), `SELECT @@`+isolationVariable(t)).Scan(&level))
+			require.NoError(t, db.QueryRowContext(t.Context(), `SELECT @@`+mysqlNames(t).isolation).Scan(&level))
 			require.Equal(t, "REPEATABLE-READ", level)
 		}
 		_, other := d.open(t, dsn, nil)
@@ -337,7 +337,7 @@ func TestIC35_WaitsForTheWinner(t *testing.T) {
 		"MySQL repeatable read": func(t *testing.T) (database, string) { d := mariaDatabase(); return d, d.fresh(t) },
 		"MySQL serializable": func(t *testing.T) (database, string) {
 			d := mariaDatabase()
-			return d, dsnWith(t, d.fresh(t), isolationVariable(t), "'SERIALIZABLE'")
+			return d, dsnWith(t, d.fresh(t), mysqlNames(t).isolation, "'SERIALIZABLE'")
 		},
 	}
 	for name, open := range levels {

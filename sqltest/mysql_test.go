@@ -53,8 +53,10 @@ func openMySQL(tb testing.TB, dsn string, opts *sqlstore.Options) (*sql.DB, *sql
 	return db, s
 }
 
-// isolationVariable is what the server calls the isolation level of a session.
-func isolationVariable(tb testing.TB) string {
+// mysqlVariant is what MariaDB and MySQL call differently.
+type mysqlVariant struct{ isolation, status, explain string }
+
+func mysqlNames(tb testing.TB) mysqlVariant {
 	tb.Helper()
 	db, err := sql.Open("mysql", mysqlDSN())
 	must(tb, err)
@@ -62,9 +64,9 @@ func isolationVariable(tb testing.TB) string {
 	var version string
 	must(tb, db.QueryRowContext(tb.Context(), `SELECT version()`).Scan(&version))
 	if strings.Contains(version, "MariaDB") {
-		return "tx_isolation" // before 11.1 it knows no other
+		return mysqlVariant{"tx_isolation", "information_schema.session_status", "EXPLAIN "}
 	}
-	return "transaction_isolation"
+	return mysqlVariant{"transaction_isolation", "performance_schema.session_status", "EXPLAIN FORMAT=TRADITIONAL "}
 }
 
 // dsnWith sets a variable of the session.

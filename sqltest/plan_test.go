@@ -164,7 +164,10 @@ func everything(t *testing.T, s *sqlstore.Store) {
 // wholeTable says why a plan reads a table from end to end, or "".
 func wholeTable(t *testing.T, db *sql.DB, d database, q string, args []any) (plan, wrong string) {
 	t.Helper()
-	explain := map[string]string{"SQLite": "EXPLAIN QUERY PLAN ", "PostgreSQL": "EXPLAIN ", "MySQL": "EXPLAIN "}[d.name]
+	explain := map[string]string{"SQLite": "EXPLAIN QUERY PLAN ", "PostgreSQL": "EXPLAIN "}[d.name]
+	if d.name == "MySQL" {
+		explain = mysqlNames(t).explain
+	}
 	rows, err := db.QueryContext(t.Context(), explain+q, args...)
 	require.NoError(t, err, q)
 	defer rows.Close()
@@ -306,7 +309,7 @@ func TestSweepCost(t *testing.T) {
 func reads(t *testing.T, db *sql.DB, d database) int {
 	t.Helper()
 	if d.name == "MySQL" {
-		return count(t, db, `SELECT SUM(variable_value) FROM information_schema.session_status WHERE variable_name LIKE 'Handler_read%' AND variable_name <> 'Handler_read_rnd_deleted'`)
+		return count(t, db, `SELECT SUM(variable_value) FROM `+mysqlNames(t).status+` WHERE variable_name LIKE 'Handler_read%' AND variable_name <> 'Handler_read_rnd_deleted'`)
 	}
 	// The transaction's statistics reach the table's when it ends, and at once for the own session when asked for.
 	require.NoError(t, run(db, `SELECT pg_stat_force_next_flush()`))

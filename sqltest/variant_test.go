@@ -107,7 +107,7 @@ const myClear = `DELETE FROM settle_operation; DELETE FROM settle_reference; DEL
 // TestMySQLConformance: the suite, with the driver's modes and at each isolation level. The
 // usual one is REPEATABLE READ.
 func TestMySQLConformance(t *testing.T) {
-	variable := isolationVariable(t)
+	variable := mysqlNames(t).isolation
 	level := func(name string) func(*mysql.Config) {
 		return func(c *mysql.Config) { c.Params[variable] = "'" + name + "'" }
 	}
