@@ -15,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/signal"
@@ -26,6 +27,7 @@ import (
 	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/stage"
 	"github.com/settle-go/settle/providertest"
 	"github.com/settle-go/settle/sqlstore"
 )
@@ -45,16 +47,7 @@ func main() {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "agenttool")
-	if err == nil {
-		err = errors.Join(run(ctx, filepath.Join(dir, "orders.db")), os.RemoveAll(dir))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "agenttool: FAILED:", err)
-		os.Exit(1)
-	}
+	stage.Main("agenttool", run)
 }
 
 // serve is the server's process: the tools, and a worker that finishes what no caller waits for.
@@ -91,8 +84,8 @@ func serve(ctx context.Context, file, provider string, lease time.Duration) erro
 // offer is what the provider of this program promises.
 var offer = providertest.Options{KeyWindow: 24 * time.Hour}
 
-func run(ctx context.Context, file string) error {
-	db, err := sql.Open("sqlite", sqlstore.DSN(file))
+func run(ctx context.Context, out io.Writer, dir string) error {
+	db, err := sql.Open("sqlite", sqlstore.DSN(filepath.Join(dir, "orders.db")))
 	if err != nil {
 		return err
 	}
@@ -113,13 +106,13 @@ func run(ctx context.Context, file string) error {
 	go func() { worker <- t.engine.Run(ctx) }()
 
 	say := func(thought, tool, input string) {
-		fmt.Printf("model: %s\n  %s(%s)\n  => %s\n\n", thought, tool, input, t.call(ctx, tool, []byte(input)))
+		_, _ = fmt.Fprintf(out, "model: %s\n  %s(%s)\n  => %s\n\n", thought, tool, input, t.call(ctx, tool, []byte(input)))
 	}
 	say("I shall pay order 8472.", "pay_order", `{"order_id": "order-8472"}`)
 	if err := t.approve(ctx, "order-8472", "ada@example.com", time.Now().Add(time.Hour)); err != nil {
 		return err
 	}
-	fmt.Print("ada@example.com approves order-8472, 19.99 EUR, for an hour.\n\n")
+	_, _ = fmt.Fprint(out, "ada@example.com approves order-8472, 19.99 EUR, for an hour.\n\n")
 	say("Once more, then.", "pay_order", `{"order_id": "order-8472"}`)
 	say("Unknown? I'd better do it again.", "pay_order", `{"order_id": "#ORDER-8472"}`)
 	say("Perhaps with a key of its own.", "pay_order", `{"order_id": "order-8472", "idempotency_key": "try-2"}`)
@@ -138,7 +131,7 @@ func run(ctx context.Context, file string) error {
 
 	stop()
 	charges := len(provider.Ledger())
-	fmt.Printf("The provider's ledger has %d charge.\n", charges)
+	_, _ = fmt.Fprintf(out, "The provider's ledger has %d charge.\n", charges)
 	if charges != 1 {
 		return fmt.Errorf("%d charges, want 1", charges)
 	}

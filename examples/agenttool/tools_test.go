@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/stagetest"
 	"github.com/settle-go/settle/providertest"
 	"github.com/settle-go/settle/sqlstore"
 )
@@ -281,7 +282,5 @@ func TestDefinitions(t *testing.T) {
 
 // The program itself, as `go run ./agenttool` runs it.
 func TestProgram(t *testing.T) {
-	if err := run(t.Context(), filepath.Join(t.TempDir(), "orders.db")); err != nil {
-		t.Fatal(err)
-	}
+	stagetest.Says(t, run, "The provider's ledger has 1 charge.")
 }

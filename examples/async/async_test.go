@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,7 +12,7 @@ import (
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/async/bank"
-	"github.com/settle-go/settle/examples/internal/pipenet"
+	"github.com/settle-go/settle/examples/internal/stagetest"
 	"github.com/settle-go/settle/memstore"
 	"github.com/settle-go/settle/providertest"
 )
@@ -74,10 +70,8 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 				w.onPay(p)
 			}
 		}})
-		n := pipenet.Listen()
-		server, served := &http.Server{Handler: w.bank, ReadHeaderTimeout: time.Minute}, make(chan error, 1)
-		go func() { served <- server.Serve(n) }()
-		transport := n.Transport()
+		transport := stagetest.Serve(t, w.bank).Transport()
+		t.Cleanup(transport.CloseIdleConnections)
 		transport.DisableKeepAlives = true
 		var err error
 		w.office, err = newOffice(memstore.New(nil), "http://bank.example", transport, func(context.Context, settle.Tx, settle.Outcome[Receipt]) error {
@@ -88,20 +82,7 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 			t.Fatal(err)
 		}
 		w.wire = &http.Client{Transport: direct{w.webhooks}}
-		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-		ran := make(chan error, 1)
-		go func() { ran <- w.engine.Run(ctx) }()
-		t.Cleanup(func() {
-			cancel()
-			if err := errors.Join(<-ran, w.engine.Drain(context.WithoutCancel(t.Context()))); err != nil {
-				t.Error(err)
-			}
-			transport.CloseIdleConnections()
-			_ = server.Close()
-			if err := <-served; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-				t.Error(err)
-			}
-		})
+		stagetest.Work(t, w.engine)
 		f(t, w)
 	})
 }
@@ -276,13 +257,5 @@ func TestReturned(t *testing.T) {
 
 // The program itself, as `go run ./async` runs it.
 func TestProgram(t *testing.T) {
-	var out bytes.Buffer
-	if err := run(t.Context(), &out, filepath.Join(t.TempDir(), "payouts.db")); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	for _, line := range []string{"=> processing", "2 events were not delivered", "=> succeeded: receipt po_1"} {
-		if !strings.Contains(out.String(), line) {
-			t.Errorf("no %q in\n%s", line, &out)
-		}
-	}
+	stagetest.Says(t, run, "=> processing", "2 events were not delivered", "=> succeeded: receipt po_1")
 }

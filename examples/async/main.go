@@ -8,21 +8,15 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
-	"time"
-
-	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/async/bank"
-	"github.com/settle-go/settle/sqlstore"
+	"github.com/settle-go/settle/examples/internal/stage"
 	"github.com/settle-go/settle/stdwebhook"
 	"github.com/settle-go/settle/webhook"
 )
@@ -30,18 +24,7 @@ import (
 // secret signs the events of the local bank. A real one comes from where your other secrets are.
 const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
-func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "async")
-	if err == nil {
-		err = errors.Join(run(ctx, os.Stdout, filepath.Join(dir, "payouts.db")), os.RemoveAll(dir))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "async: FAILED:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Main("async", run) }
 
 // office is what pays out, and the endpoint for the bank's events.
 type office struct {
@@ -72,26 +55,19 @@ func newOffice(store settle.Store, base string, transport http.RoundTripper, onP
 	return o, err
 }
 
-func run(ctx context.Context, out io.Writer, file string) error {
+func run(ctx context.Context, out io.Writer, dir string) error {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	b := bank.New(&bank.Options{Secret: secret})
-	bankURL, closeBank, err := listen(ctx, b)
+	bankURL, closeBank, err := stage.Serve(ctx, b)
 	if err != nil {
 		return err
 	}
 	defer closeBank()
-	db, err := sql.Open("sqlite", sqlstore.DSN(file))
+	db, store, err := stage.Open(ctx, filepath.Join(dir, "payouts.db"), "")
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if err := sqlstore.EnsureSchema(ctx, db, sqlstore.SQLite()); err != nil {
-		return err
-	}
-	store, err := sqlstore.New(db, sqlstore.SQLite(), nil)
-	if err != nil {
-		return err
-	}
 	paid := make(chan string, 2)
 	o, err := newOffice(store, bankURL, http.DefaultTransport, func(_ context.Context, _ settle.Tx, out settle.Outcome[Receipt]) error {
 		paid <- out.Subject // a real one writes through the transaction
@@ -100,7 +76,7 @@ func run(ctx context.Context, out io.Writer, file string) error {
 	if err != nil {
 		return err
 	}
-	hookURL, closeHook, err := listen(ctx, o.webhooks)
+	hookURL, closeHook, err := stage.Serve(ctx, o.webhooks)
 	if err != nil {
 		return err
 	}
@@ -136,15 +112,4 @@ func run(ctx context.Context, out io.Writer, file string) error {
 		return fmt.Errorf("%d payouts, %d more fulfilments", n, len(paid))
 	}
 	return o.engine.Drain(ctx)
-}
-
-// listen serves h on a free port.
-func listen(ctx context.Context, h http.Handler) (url string, stop func(), err error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = s.Serve(l) }()
-	return "http://" + l.Addr().String(), func() { _ = s.Close() }, nil
 }

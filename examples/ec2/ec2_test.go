@@ -2,15 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/xml"
 	"errors"
-	"net"
-	"net/http"
 	"net/url"
-	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +14,7 @@ import (
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/ec2/ec2fake"
-	"github.com/settle-go/settle/examples/internal/pipenet"
+	"github.com/settle-go/settle/examples/internal/stagetest"
 	"github.com/settle-go/settle/memstore"
 	"github.com/settle-go/settle/providertest"
 )
@@ -107,10 +102,8 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, cloud: ec2fake.New(nil)}
-		n := pipenet.Listen()
-		server, served := &http.Server{Handler: w.cloud, ReadHeaderTimeout: time.Minute}, make(chan error, 1)
-		go func() { served <- server.Serve(n) }()
-		transport := n.Transport()
+		transport := stagetest.Serve(t, w.cloud).Transport()
+		t.Cleanup(transport.CloseIdleConnections)
 		promise := contract(account, region)
 		engine, err := settle.Open(memstore.New(nil), &settle.Options{Scope: "platform"})
 		if err != nil {
@@ -120,20 +113,7 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 		if w.x, err = settle.New(engine, "launch", newAdapter(api, promise), nil); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-		ran := make(chan error, 1)
-		go func() { ran <- engine.Run(ctx) }()
-		t.Cleanup(func() {
-			cancel()
-			if err := errors.Join(<-ran, engine.Drain(context.WithoutCancel(t.Context()))); err != nil {
-				t.Error(err)
-			}
-			transport.CloseIdleConnections()
-			_ = server.Close()
-			if err := <-served; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-				t.Error(err)
-			}
-		})
+		stagetest.Work(t, engine)
 		f(t, w)
 	})
 }
@@ -243,11 +223,5 @@ func TestTerminatedBeforeItRan(t *testing.T) {
 
 // The program itself, as `go run ./ec2` runs it.
 func TestProgram(t *testing.T) {
-	var out bytes.Buffer
-	if err := run(t.Context(), &out, filepath.Join(t.TempDir(), "machines.db")); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	if !strings.Contains(out.String(), "EC2 has 1 instance") {
-		t.Errorf("%s", &out)
-	}
+	stagetest.Says(t, run, "EC2 has 1 instance")
 }

@@ -8,71 +8,46 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/ec2/ec2fake"
-	"github.com/settle-go/settle/sqlstore"
+	"github.com/settle-go/settle/examples/internal/stage"
 )
 
-func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "ec2")
-	if err == nil {
-		err = errors.Join(run(ctx, os.Stdout, filepath.Join(dir, "machines.db")), os.RemoveAll(dir))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "ec2: FAILED:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Main("ec2", run) }
 
 // local are credentials for the local server.
 func local(context.Context) (aws.Credentials, error) {
 	return aws.Credentials{AccessKeyID: "AKIDLOCAL", SecretAccessKey: "local-secret-key"}, nil
 }
 
-func run(ctx context.Context, out io.Writer, file string) error {
+func run(ctx context.Context, out io.Writer, dir string) error {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	cloud := ec2fake.New(nil)
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	url, closeServer, err := stage.Serve(ctx, cloud)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: cloud, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = server.Serve(listener) }()
-	defer func() { _ = server.Close() }()
-
-	db, err := sql.Open("sqlite", sqlstore.DSN(file))
+	defer closeServer()
+	db, store, err := stage.Open(ctx, filepath.Join(dir, "machines.db"), "")
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if err := sqlstore.EnsureSchema(ctx, db, sqlstore.SQLite()); err != nil {
-		return err
-	}
-	store, err := sqlstore.New(db, sqlstore.SQLite(), nil)
-	if err != nil {
-		return err
-	}
 	engine, err := settle.Open(store, &settle.Options{Scope: "platform"})
 	if err != nil {
 		return err
 	}
 	promise := contract("123456789012", "eu-central-1")
-	api := newClient(aws.CredentialsProviderFunc(local), "http://"+listener.Addr().String(), http.DefaultTransport, promise)
+	api := newClient(aws.CredentialsProviderFunc(local), url, http.DefaultTransport, promise)
 	launches, err := settle.New(engine, "launch", newAdapter(api, promise), nil)
 	if err != nil {
 		return err

@@ -4,11 +4,11 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/settle-go/settle/examples/internal/bankproc"
+	"github.com/settle-go/settle/examples/internal/stagetest"
 )
 
 func TestMain(m *testing.M) {
@@ -18,22 +18,12 @@ func TestMain(m *testing.M) {
 
 // The whole story against the provider's process (I3, I8, I9). The verdict is the audit in run; the lines show that it got there.
 func TestInvoice(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var out strings.Builder
-	if err := run(ctx, &out, t.TempDir()); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	for _, want := range []string{
+	stagetest.Says(t, run,
 		"not approved: settle: execute payment: refused", "may not pay it herself: settle: execute payment: refused",
 		"succeeded: ch_1, 1 request in all, approved by ana", "known operation with another request",
 		"line 1: duplicate_reference ch_2, suggested: compensate", "refund re_1 of ch_2: succeeded", "2 lines, 2 as expected, 0 news, 0 findings",
 		"The supplier has 480.00 EUR, once.",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, out.String())
-		}
-	}
+	)
 }
 
 // An audit that cannot fail shows nothing: here nothing was paid.

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"time"
 
-	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
-
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/internal/bankproc"
+	"github.com/settle-go/settle/examples/internal/stage"
 	"github.com/settle-go/settle/providertest"
-	"github.com/settle-go/settle/sqlstore"
 )
 
 // payables pays invoices, and gets back what was paid twice.
@@ -44,16 +42,11 @@ func fourEyes(_ context.Context, ask settle.Ask) (settle.Grant, error) {
 
 func newPayables(ctx context.Context, file string, bank *providertest.Client) (p *payables, err error) {
 	p = &payables{}
-	if p.db, err = sql.Open("sqlite", sqlstore.DSN(file)); err != nil {
-		return nil, err
-	}
-	if err := sqlstore.EnsureSchema(ctx, p.db, sqlstore.SQLite()); err != nil {
-		return nil, err
-	}
-	store, err := sqlstore.New(p.db, sqlstore.SQLite(), nil)
+	db, store, err := stage.Open(ctx, file, "")
 	if err != nil {
 		return nil, err
 	}
+	p.db = db
 	if p.engine, err = settle.Open(store, &settle.Options{Scope: "payables", Policy: fourEyes}); err != nil {
 		return nil, err
 	}

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/internal/pipenet"
+	"github.com/settle-go/settle/examples/internal/stagetest"
 	"github.com/settle-go/settle/examples/keyless/hotel"
 	"github.com/settle-go/settle/memstore"
 	"github.com/settle-go/settle/providertest"
@@ -44,15 +42,7 @@ func inBubble(t *testing.T, o hotel.Options, f func(t *testing.T, w *world)) {
 
 // serve opens the hotel's door.
 func (w *world) serve() {
-	server, served := &http.Server{Handler: w.hotel, ReadHeaderTimeout: time.Minute}, make(chan error, 1)
-	door := w.net
-	go func() { served <- server.Serve(door) }()
-	w.t.Cleanup(func() {
-		_ = server.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			w.t.Error(err)
-		}
-	})
+	stagetest.ServeOn(w.t, w.net, w.hotel)
 }
 
 // process is one process of the travel agency, with a worker.
@@ -73,21 +63,7 @@ func (w *world) start() *process {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	ran := make(chan error, 1)
-	go func() { ran <- engine.Run(ctx) }()
-	stopped := false
-	p.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := errors.Join(<-ran, engine.Drain(context.WithoutCancel(w.t.Context()))); err != nil {
-			w.t.Error(err)
-		}
-	}
-	w.t.Cleanup(p.stop)
+	p.stop = stagetest.Work(w.t, engine)
 	return p
 }
 
@@ -318,13 +294,5 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	if err := run(t.Context(), &out); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	for _, want := range []string{"=> unknown", "=> succeeded: booking bk_1", "1 request and has 1 booking"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, out.String())
-		}
-	}
+	stagetest.Says(t, run, "=> unknown", "=> succeeded: booking bk_1", "1 request and has 1 booking")
 }

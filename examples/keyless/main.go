@@ -12,44 +12,33 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"os"
 	"time"
 
 	"github.com/shopspring/decimal"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/stage"
 	"github.com/settle-go/settle/examples/keyless/hotel"
 	"github.com/settle-go/settle/memstore"
 )
 
-func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := run(ctx, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "keyless: FAILED:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Main("keyless", run) }
 
-func run(ctx context.Context, out io.Writer) error {
+func run(ctx context.Context, out io.Writer, _ string) error {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	books := hotel.New(&hotel.Options{Lag: 200 * time.Millisecond})
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	url, closeServer, err := stage.Serve(ctx, books)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: books, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = server.Serve(listener) }()
-	defer func() { _ = server.Close() }()
+	defer closeServer()
 
 	// A memstore is enough for a demonstration; what must survive a crash belongs into a database.
 	engine, err := settle.Open(memstore.New(nil), &settle.Options{Scope: "travel"})
 	if err != nil {
 		return err
 	}
-	rooms, err := settle.New(engine, "booking", newBookings("http://"+listener.Addr().String(), nil, contract()), nil)
+	rooms, err := settle.New(engine, "booking", newBookings(url, nil, contract()), nil)
 	if err != nil {
 		return err
 	}

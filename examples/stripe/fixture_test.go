@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/internal/pipenet"
+	"github.com/settle-go/settle/examples/internal/stagetest"
 	"github.com/settle-go/settle/examples/stripe/stripefake"
 	"github.com/settle-go/settle/memstore"
 )
@@ -42,15 +41,7 @@ func inBubble(t *testing.T, o stripefake.Options, f func(t *testing.T, w *world)
 			}
 		}
 		w.stripe = stripefake.New(&o)
-		w.server = &http.Server{Handler: w.stripe, ReadHeaderTimeout: time.Minute}
-		served := make(chan error, 1)
-		go func() { served <- w.server.Serve(w.net) }()
-		t.Cleanup(func() {
-			_ = w.server.Close()
-			if err := <-served; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-				t.Error(err)
-			}
-		})
+		w.server = stagetest.ServeOn(t, w.net, w.stripe)
 		f(t, w)
 	})
 }
@@ -83,22 +74,8 @@ func (w *world) start(keepAlive bool) *process {
 		w.t.Fatal(err)
 	}
 	p.shop = s
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	ran := make(chan error, 1)
-	go func() { ran <- s.engine.Run(ctx) }()
-	stopped := false
-	p.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := errors.Join(<-ran, s.engine.Drain(context.WithoutCancel(w.t.Context()))); err != nil {
-			w.t.Error(err)
-		}
-		p.transport.CloseIdleConnections()
-	}
-	w.t.Cleanup(p.stop)
+	w.t.Cleanup(p.transport.CloseIdleConnections)
+	p.stop = stagetest.Work(w.t, s.engine)
 	return p
 }
 

@@ -10,47 +10,29 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
-	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
-
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/stage"
 	"github.com/settle-go/settle/examples/stripe/stripefake"
-	"github.com/settle-go/settle/sqlstore"
 )
 
-func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "stripe")
-	if err == nil {
-		err = errors.Join(run(ctx, os.Stdout, filepath.Join(dir, "shop.db")), os.RemoveAll(dir))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "stripe: FAILED:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Main("stripe", run) }
 
-func run(ctx context.Context, out io.Writer, file string) error {
+func run(ctx context.Context, out io.Writer, dir string) error {
+	file := filepath.Join(dir, "shop.db")
 	fake := stripefake.New(nil)
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	url, closeServer, err := stage.Serve(ctx, fake)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: fake, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = server.Serve(listener) }()
-	defer func() { _ = server.Close() }()
-	url := "http://" + listener.Addr().String()
+	defer closeServer()
 
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	order := settle.Operation[Charge]{
@@ -106,18 +88,11 @@ func run(ctx context.Context, out io.Writer, file string) error {
 
 // inProcess opens the shop on the database file, does something with it, and shuts it down.
 func inProcess(ctx context.Context, file, url string, network http.RoundTripper, do func(*shop) error) error {
-	db, err := sql.Open("sqlite", sqlstore.DSN(file))
+	db, store, err := stage.Open(ctx, file, "")
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if err := sqlstore.EnsureSchema(ctx, db, sqlstore.SQLite()); err != nil {
-		return err
-	}
-	store, err := sqlstore.New(db, sqlstore.SQLite(), nil)
-	if err != nil {
-		return err
-	}
 	s, err := newShop(store, newClient("sk_test_local", url, network, contract("acct_1", "test")), "acct_1", "test", settle.Options{Scope: "shop"})
 	if err != nil {
 		return err

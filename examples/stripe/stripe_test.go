@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"errors"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/stagetest"
 	"github.com/settle-go/settle/examples/stripe/stripefake"
 )
 
@@ -151,13 +149,5 @@ func TestProcessing(t *testing.T) {
 // The program itself.
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	if err := run(t.Context(), &out, filepath.Join(t.TempDir(), "shop.db")); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	for _, want := range []string{"=> unknown", "Stripe has 1 PaymentIntent", "=> succeeded: receipt pi_fake000001, 1 request", "paid once"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, out.String())
-		}
-	}
+	stagetest.Says(t, run, "=> unknown", "Stripe has 1 PaymentIntent", "=> succeeded: receipt pi_fake000001, 1 request", "paid once")
 }

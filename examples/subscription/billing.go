@@ -5,10 +5,9 @@ import (
 	"database/sql"
 	"errors"
 
-	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
-
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/internal/bankproc"
+	"github.com/settle-go/settle/examples/internal/stage"
 	"github.com/settle-go/settle/providertest"
 	"github.com/settle-go/settle/sqlstore"
 )
@@ -27,19 +26,11 @@ type billing struct {
 
 func newBilling(ctx context.Context, file string, bank *providertest.Client) (b *billing, err error) {
 	b = &billing{bank: bank}
-	if b.db, err = sql.Open("sqlite", sqlstore.DSN(file)); err != nil {
-		return nil, err
-	}
-	if err := sqlstore.EnsureSchema(ctx, b.db, sqlstore.SQLite()); err != nil {
-		return nil, err
-	}
-	if _, err := b.db.ExecContext(ctx, `CREATE TABLE access (month TEXT PRIMARY KEY, grants INTEGER NOT NULL, revoked INTEGER NOT NULL DEFAULT 0)`); err != nil {
-		return nil, err
-	}
-	store, err := sqlstore.New(b.db, sqlstore.SQLite(), nil)
+	db, store, err := stage.Open(ctx, file, `CREATE TABLE access (month TEXT PRIMARY KEY, grants INTEGER NOT NULL, revoked INTEGER NOT NULL DEFAULT 0)`)
 	if err != nil {
 		return nil, err
 	}
+	b.db = db
 	if b.engine, err = settle.Open(store, &settle.Options{Scope: "customer-7"}); err != nil {
 		return nil, err
 	}

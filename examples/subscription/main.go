@@ -14,27 +14,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/examples/internal/bankproc"
+	"github.com/settle-go/settle/examples/internal/stage"
 	"github.com/settle-go/settle/providertest"
 )
 
 func main() {
 	bankproc.Main()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "subscription")
-	if err == nil {
-		err = errors.Join(run(ctx, os.Stdout, dir), os.RemoveAll(dir))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "subscription: FAILED:", err)
-		os.Exit(1)
-	}
+	stage.Main("subscription", run)
 }
 
 func run(ctx context.Context, out io.Writer, dir string) (err error) {

@@ -3,10 +3,10 @@
 // charge all the same.
 //
 //	go run ./webhandler
-//	curl -i -X POST http://127.0.0.1:8080/orders/order-1/pay
+//	curl -i -X POST -H "Authorization: Bearer token-of-ada" http://127.0.0.1:8080/orders/order-1/payments
 //
-// The endpoint is in shop.go. This file starts it, with a provider simulated in
-// the same process that loses every other reply.
+// The endpoint is in shop.go; what each of its answers means is in docs/web-handlers.md. This file starts it, with a provider
+// simulated in the same process that loses every other reply.
 package main
 
 import (
@@ -55,12 +55,12 @@ func run(ctx context.Context, addr, file string) error {
 		return providertest.OK()
 	}
 	s, err := newShop(ctx, db, providertest.New(&offer), providertest.Promise(&offer),
-		settle.Options{Scope: "shop", Logger: slog.Default()})
+		settle.Options{Logger: slog.Default()})
 	if err != nil {
 		return err
 	}
-	if _, err := db.ExecContext(ctx, `INSERT OR IGNORE INTO orders (id, amount, currency)
-		VALUES ('order-1', 1999, 'EUR'), ('order-2', 500, 'EUR')`); err != nil {
+	if _, err := db.ExecContext(ctx, `INSERT OR IGNORE INTO orders (id, customer, amount, currency)
+		VALUES ('order-1', 'ada', 1999, 'EUR'), ('order-2', 'bob', 500, 'EUR')`); err != nil {
 		return err
 	}
 
@@ -71,7 +71,7 @@ func run(ctx context.Context, addr, file string) error {
 	srv := &http.Server{Addr: addr, Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- srv.ListenAndServe() }()
-	slog.Info("serving", "try", "curl -i -X POST http://"+addr+"/orders/order-1/pay")
+	slog.Info("serving", "try", `curl -i -X POST -H "Authorization: Bearer token-of-ada" http://`+addr+`/orders/order-1/payments`)
 	select {
 	case err := <-served:
 		return err

@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/httpsettle"
 	"github.com/settle-go/settle/providertest"
 	"github.com/settle-go/settle/sqlstore"
 )
@@ -16,6 +17,7 @@ import (
 // that one transaction can change both.
 const schema = `CREATE TABLE IF NOT EXISTS orders (
 	id       TEXT PRIMARY KEY,
+	customer TEXT NOT NULL,
 	amount   INTEGER NOT NULL,           -- cents
 	currency TEXT NOT NULL,
 	paid     INTEGER NOT NULL DEFAULT 0, -- cents; booked by markPaid and nobody else
@@ -30,6 +32,7 @@ type shop struct {
 	db      *sql.DB
 	engine  *settle.Engine
 	charges *settle.Executor[providertest.Payment, providertest.Receipt]
+	pay     http.Handler // POST pays an order, GET tells what became of it
 }
 
 func newShop(ctx context.Context, db *sql.DB, provider providertest.API, promise settle.Contract, opts settle.Options) (*shop, error) {
@@ -49,6 +52,12 @@ func newShop(ctx context.Context, db *sql.DB, provider providertest.API, promise
 	}
 	s.charges, err = settle.New(s.engine, "charge", providertest.ChargeAdapter(provider, promise),
 		&settle.ExecutorOptions[providertest.Payment, providertest.Receipt]{OnSuccess: markPaid})
+	if err != nil {
+		return nil, err
+	}
+	s.pay, err = httpsettle.NewHandler(s.engine, s.charges, customer, s.order, &httpsettle.HandlerOptions[providertest.Receipt]{
+		Keys: httpsettle.KeyOptional, // the order says which payment it is; a client that sends keys is held to them
+	})
 	return s, err
 }
 
@@ -65,106 +74,38 @@ func markPaid(ctx context.Context, in settle.Tx, out settle.Outcome[providertest
 
 func (s *shop) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /orders/{id}/pay", s.pay)
-	mux.HandleFunc("GET /orders/{id}/pay", s.status)
+	mux.Handle("POST /orders/{order}/payments", s.pay)
+	mux.Handle("GET /orders/{order}/payments/{id}", s.pay) // where Location leads
 	return mux
 }
 
-// pay handles the button. The client says which order, and nothing else: the
-// amount is the server's, and so is the key.
-func (s *shop) pay(w http.ResponseWriter, r *http.Request) {
+// tokens are the sessions of this example. A real shop has a session store here.
+var tokens = map[string]string{"token-of-ada": "ada", "token-of-bob": "bob"}
+
+// customer is who asks: payments, keys and answers of two customers never meet.
+func customer(r *http.Request) (string, error) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return tokens[token], nil // nobody is answered with 401
+}
+
+var errNoOrder = &httpsettle.Problem{Status: http.StatusNotFound, Title: "No such order", Next: settle.NextFixRequest}
+
+// order says which operation a click is. The client says which order, and nothing else: the amount is the server's.
+// Nothing is stored or sent before this returns, so whatever is refused here can be tried again.
+func (s *shop) order(r *http.Request, _ []byte) (settle.Operation[providertest.Payment], error) {
 	op := settle.Operation[providertest.Payment]{
-		Subject: r.PathValue("id"), Purpose: purchase,
+		Subject: r.PathValue("order"), Purpose: purchase,
 		// After a decline the customer may try again; the next try names the one that failed.
 		Replaces: r.URL.Query().Get("replaces"),
 	}
-	err := s.db.QueryRowContext(r.Context(), `SELECT amount, currency FROM orders WHERE id = ?`, op.Subject).
+	who, err := customer(r)
+	if err != nil {
+		return op, err
+	}
+	err = s.db.QueryRowContext(r.Context(), `SELECT amount, currency FROM orders WHERE id = ? AND customer = ?`, op.Subject, who).
 		Scan(&op.Request.Amount, &op.Request.Currency)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		http.Error(w, "no such order", http.StatusNotFound)
-		return
-	case err != nil:
-		http.Error(w, "try again", http.StatusServiceUnavailable) // nothing was sent yet
-		return
+	if errors.Is(err, sql.ErrNoRows) {
+		return op, errNoOrder
 	}
-	// If the client goes away, Execute returns and the payment goes on without it.
-	out, err := s.charges.Execute(r.Context(), op)
-	answer(w, r, out, err)
-}
-
-// status tells what became of the payment, and starts nothing.
-func (s *shop) status(w http.ResponseWriter, r *http.Request) {
-	rec, err := s.charges.Find(r.Context(), settle.Intent{Subject: r.PathValue("id"), Purpose: purchase})
-	if err != nil { // Find's error is about reading; it says nothing about the payment
-		answer(w, r, settle.Outcome[providertest.Receipt]{}, err)
-		return
-	}
-	out, err := s.charges.Outcome(rec)
-	answer(w, r, out, err)
-}
-
-// reply is what the browser gets. Next is a word for programs, Advice a sentence for people.
-type reply struct {
-	Status    settle.State          `json:"status,omitempty"`
-	Operation string                `json:"operation,omitempty"`
-	Next      settle.Next           `json:"next"`
-	Advice    string                `json:"advice"`
-	Reason    string                `json:"reason,omitempty"`
-	Differs   []string              `json:"differs,omitempty"`
-	Action    string                `json:"action,omitempty"`
-	Receipt   *providertest.Receipt `json:"receipt,omitempty"`
-}
-
-func answer(w http.ResponseWriter, r *http.Request, out settle.Outcome[providertest.Receipt], err error) {
-	body := reply{Status: out.State, Operation: out.ID, Next: out.Next}
-	if e := (*settle.Error)(nil); errors.As(err, &e) {
-		// A refused call has no record; its error names the operation that stood in the way.
-		body.Status, body.Operation, body.Next, body.Reason, body.Differs = e.State, e.ID, e.Next(), e.Code, e.Fields
-	}
-	body.Advice = body.Next.Advice()
-	if receipt, ok := out.Result(); ok {
-		body.Receipt = &receipt
-	}
-	if out.Progress != nil {
-		body.Action = out.Progress.Action
-	}
-	code := statusCode(err)
-	switch code {
-	case http.StatusAccepted:
-		w.Header().Set("Location", r.URL.Path)
-		w.Header().Set("Retry-After", "1")
-	case http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", "1")
-		body.Advice = "Nothing is known at the moment. Send the same request again."
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body)
-}
-
-// statusCode maps a verdict to HTTP. Only nil is a success; what is not known is
-// never shown as a failure, or the customer would pay again elsewhere.
-func statusCode(err error) int {
-	switch {
-	case err == nil:
-		return http.StatusOK
-	case errors.Is(err, settle.ErrPending), // in progress, unknown, processing or waiting: it goes on without us
-		errors.Is(err, settle.ErrActionRequired), // the customer must act, then ask again
-		errors.Is(err, settle.ErrReview),         // a person must look; the money may have moved
-		errors.Is(err, settle.ErrConsequence):    // paid; the booking is being retried
-		return http.StatusAccepted
-	case errors.Is(err, settle.ErrFailed):
-		return http.StatusPaymentRequired
-	case errors.Is(err, settle.ErrMismatch), errors.Is(err, settle.ErrConflict), errors.Is(err, settle.ErrHeld),
-		errors.Is(err, settle.ErrCanceled), errors.Is(err, settle.ErrCompensated):
-		return http.StatusConflict
-	case errors.Is(err, settle.ErrRefused):
-		return http.StatusForbidden
-	case errors.Is(err, settle.ErrNotFound):
-		return http.StatusNotFound
-	case errors.Is(err, settle.ErrInvalid):
-		return http.StatusBadRequest
-	}
-	return http.StatusServiceUnavailable // a store in trouble, a shutdown: the same request later is safe
+	return op, err
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/httpsettle"
 	"github.com/settle-go/settle/providertest"
 	"github.com/settle-go/settle/sqlstore"
 )
@@ -56,11 +58,11 @@ func start(t *testing.T) *fixture {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	f.shop, err = newShop(t.Context(), db, providertest.NewClient(bank.URL, bank.Client()), providertest.Promise(&offer),
-		settle.Options{Scope: "shop", Observer: f, PollInterval: 20 * time.Millisecond})
+		settle.Options{Observer: f, PollInterval: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.ExecContext(t.Context(), `INSERT INTO orders (id, amount, currency) VALUES (?, 1999, 'EUR')`, order); err != nil {
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO orders (id, customer, amount, currency) VALUES (?, 'ada', 1999, 'EUR')`, order); err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(f.shop.handler())
@@ -83,32 +85,38 @@ func start(t *testing.T) *fixture {
 
 // got is a response that arrived.
 type got struct {
-	reply
-	code     int
-	location string
+	httpsettle.Status                       // of an operation
+	Problem           httpsettle.Problem    // why not
+	Receipt           *providertest.Receipt // in Status.Result
+	code              int
+	header            http.Header
 }
 
-// call makes one request; a lost response is an error.
-func (f *fixture) call(ctx context.Context, method, path string) (got, error) {
+// call makes one request of a customer; a lost response is an error.
+func (f *fixture) call(ctx context.Context, token, method, path string) (got, error) {
 	req, err := http.NewRequestWithContext(ctx, method, f.url+path, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	req.Header = http.Header{"Authorization": {"Bearer " + token}, "Prefer": {"wait=20"}}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return got{}, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	g := got{code: res.StatusCode, location: res.Header.Get("Location")}
-	if res.Header.Get("Content-Type") == "application/json" {
-		err = json.NewDecoder(res.Body).Decode(&g.reply)
+	g := got{code: res.StatusCode, header: res.Header}
+	if strings.HasSuffix(res.Header.Get("Content-Type"), "+json") {
+		return g, json.NewDecoder(res.Body).Decode(&g.Problem)
 	}
+	g.Result = &g.Receipt
+	err = json.NewDecoder(res.Body).Decode(&g.Status)
 	return g, err
 }
 
+// want is a request of Ada's.
 func (f *fixture) want(method, path string, code int) got {
 	f.t.Helper()
-	g, err := f.call(f.t.Context(), method, path)
+	g, err := f.call(f.t.Context(), "token-of-ada", method, path)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -116,6 +124,19 @@ func (f *fixture) want(method, path string, code int) got {
 		f.t.Fatalf("%s %s: %+v, want %d", method, path, g, code)
 	}
 	return g
+}
+
+// look asks where an answer told to.
+func (f *fixture) look(g got, code int) got {
+	f.t.Helper()
+	u, err := url.Parse(pay)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if u, err = u.Parse(g.header.Get("Location")); err != nil {
+		f.t.Fatal(err)
+	}
+	return f.want("GET", u.Path, code)
 }
 
 // books checks the two ledgers that matter: the provider's and the shop's.
@@ -133,21 +154,37 @@ func (f *fixture) books(charges int, paid int64) {
 	}
 }
 
-const pay = "/orders/" + order + "/pay"
+const pay = "/orders/" + order + "/payments"
 
 func TestPayTwice(t *testing.T) {
 	f := start(t)
-	f.want("GET", pay, http.StatusNotFound)
 	first := f.want("POST", pay, http.StatusOK)
 	again := f.want("POST", pay, http.StatusOK)
-	status := f.want("GET", pay, http.StatusOK)
+	if again.header.Get("Idempotent-Replayed") != "true" {
+		t.Error("the replay is not marked")
+	}
+	status := f.look(first, http.StatusOK)
 	for _, r := range []got{again, status} {
 		if r.Receipt == nil || *r.Receipt != *first.Receipt || r.Operation != first.Operation {
 			t.Errorf("another answer: %+v, first %+v", r, first)
 		}
 	}
 	f.books(1, 1999)
-	f.want("POST", "/orders/no-such/pay", http.StatusNotFound)
+}
+
+// Another customer finds neither the order nor its payment, and nobody finds nothing.
+func TestOthers(t *testing.T) {
+	f := start(t)
+	first := f.want("POST", pay, http.StatusOK)
+	for token, code := range map[string]int{"token-of-bob": http.StatusNotFound, "": http.StatusUnauthorized} {
+		for method, path := range map[string]string{"POST": pay, "GET": pay + "/" + first.Operation} {
+			if g, err := f.call(t.Context(), token, method, path); err != nil || g.code != code || g.Problem.Operation != "" {
+				t.Errorf("%q %s: %+v %v", token, method, g, err)
+			}
+		}
+	}
+	f.want("POST", "/orders/no-such/payments", http.StatusNotFound)
+	f.books(1, 1999)
 }
 
 // Eight clicks while the provider is still thinking (I5).
@@ -158,7 +195,7 @@ func TestDoubleClick(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			g, err := f.call(t.Context(), "POST", pay)
+			g, err := f.call(t.Context(), "token-of-ada", "POST", pay)
 			if err != nil || g.code != http.StatusOK || g.Receipt == nil || g.Receipt.ID != "ch_1" {
 				t.Errorf("%+v %v", g, err)
 			}
@@ -185,15 +222,16 @@ func TestOutcomeUnknown(t *testing.T) {
 	f.provider.Script(providertest.DropReply())
 	f.provider.ScriptLookup(providertest.Status(503, "maintenance"))
 	body := f.want("POST", pay, http.StatusAccepted)
-	if body.Status != settle.StateUnknown || body.Next != settle.NextWait || body.Receipt != nil {
+	if body.State != settle.StateUnknown || body.Next != settle.NextWait || body.Receipt != nil {
 		t.Errorf("%+v", body)
 	}
-	if !strings.Contains(body.Advice, "Do not repeat it under a new request") {
+	if !strings.Contains(body.Advice, "Do not repeat it under a new request") || body.header.Get("Retry-After") == "" {
 		t.Errorf("the advice invites to pay twice: %q", body.Advice)
 	}
 	f.books(1, 0)
-	<-f.succeeded // by the worker
-	f.want("GET", body.location, http.StatusOK)
+	if g := f.look(body, http.StatusOK); g.State != settle.StateSucceeded { // it waits for the worker
+		t.Errorf("%+v", g)
+	}
 	f.books(1, 1999)
 }
 
@@ -205,7 +243,7 @@ func TestClientGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
-		_, err := f.call(ctx, "POST", pay)
+		_, err := f.call(ctx, "token-of-ada", "POST", pay)
 		gone <- err
 	}()
 	<-f.charged
@@ -216,8 +254,7 @@ func TestClientGoesAway(t *testing.T) {
 	f.books(1, 0)
 	close(release)
 	<-f.succeeded
-	f.want("GET", pay, http.StatusOK)
-	f.want("POST", pay, http.StatusOK)
+	f.look(f.want("POST", pay, http.StatusOK), http.StatusOK)
 	f.books(1, 1999)
 }
 
@@ -226,11 +263,11 @@ func TestClientGoesAway(t *testing.T) {
 func TestDeclinedThenReplaced(t *testing.T) {
 	f := start(t)
 	f.provider.Script(providertest.Decline("card_declined"))
-	no := f.want("POST", pay, http.StatusPaymentRequired)
-	if no.Reason != "card_declined" || no.Next != settle.NextShowFailure {
+	no := f.want("POST", pay, http.StatusUnprocessableEntity).Problem
+	if no.Code != "card_declined" || no.Next != settle.NextShowFailure {
 		t.Errorf("%+v", no)
 	}
-	f.want("POST", pay, http.StatusPaymentRequired)
+	f.want("POST", pay, http.StatusUnprocessableEntity)
 	f.books(0, 0)
 	f.want("POST", pay+"?replaces="+no.Operation, http.StatusOK)
 	f.want("POST", pay+"?replaces="+no.Operation, http.StatusOK)
@@ -244,8 +281,8 @@ func TestAmountChanged(t *testing.T) {
 	if _, err := f.shop.db.ExecContext(t.Context(), `UPDATE orders SET amount = 2999`); err != nil {
 		t.Fatal(err)
 	}
-	body := f.want("POST", pay, http.StatusConflict)
-	if len(body.Differs) != 1 || body.Differs[0] != "/amount" || body.Receipt != nil {
+	body := f.want("POST", pay, http.StatusUnprocessableEntity).Problem
+	if len(body.Fields) != 1 || body.Fields[0] != "/amount" || !strings.HasSuffix(body.Type, "#key-reused") {
 		t.Errorf("%+v", body)
 	}
 	f.books(1, 1999)
@@ -257,7 +294,7 @@ func TestWrongAmount(t *testing.T) {
 	f := start(t)
 	f.provider.Script(providertest.WrongAmount(19))
 	body := f.want("POST", pay, http.StatusAccepted)
-	if body.Status != settle.StateReview || body.Reason != settle.ReasonDisputed {
+	if body.State != settle.StateReview || body.Code != settle.ReasonDisputed {
 		t.Errorf("%+v", body)
 	}
 	f.books(1, 0)

@@ -13,7 +13,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -21,25 +21,15 @@ import (
 	_ "modernc.org/sqlite" // the database driver; sqlstore works with any
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/stage"
 	"github.com/settle-go/settle/providertest"
 	"github.com/settle-go/settle/sqlstore"
 )
 
-func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "worker")
-	if err == nil {
-		err = errors.Join(run(ctx, filepath.Join(dir, "shop.db")), os.RemoveAll(dir))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "worker: FAILED:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Main("worker", run) }
 
-func run(ctx context.Context, file string) error {
-	db, err := sql.Open("sqlite", sqlstore.DSN(file))
+func run(ctx context.Context, out io.Writer, dir string) error {
+	db, err := sql.Open("sqlite", sqlstore.DSN(filepath.Join(dir, "shop.db")))
 	if err != nil {
 		return err
 	}
@@ -71,8 +61,8 @@ func run(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("Registered: two charges and two refunds. order-2 was rolled back, and its charge with it.")
-	fmt.Printf("The provider has seen %d requests.\n\n", len(provider.Requests()))
+	_, _ = fmt.Fprintln(out, "Registered: two charges and two refunds. order-2 was rolled back, and its charge with it.")
+	_, _ = fmt.Fprintf(out, "The provider has seen %d requests.\n\n", len(provider.Requests()))
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -97,11 +87,11 @@ func run(ctx context.Context, file string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("  %-7s %-12s %-11s %s\n", r.Kind, r.Purpose, r.State, r.Terms.Amount)
+		_, _ = fmt.Fprintf(out, "  %-7s %-12s %-11s %s\n", r.Kind, r.Purpose, r.State, r.Terms.Amount)
 	}
-	fmt.Println("\nThe provider's ledger, after it lost every other reply:")
+	_, _ = fmt.Fprintln(out, "\nThe provider's ledger, after it lost every other reply:")
 	for _, o := range provider.Ledger() {
-		fmt.Printf("  %-5s %-7s %4d %s\n", o.ID, o.Kind, o.Amount, o.Currency)
+		_, _ = fmt.Fprintf(out, "  %-5s %-7s %4d %s\n", o.ID, o.Kind, o.Amount, o.Currency)
 	}
 	stop()
 	if err := <-worker; err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/settle-go/settle"
+	"github.com/settle-go/settle/examples/internal/stagetest"
 	"github.com/settle-go/settle/providertest"
 	"github.com/settle-go/settle/sqlstore"
 )
@@ -209,7 +210,5 @@ func TestRefundsWaitForTheirCharge(t *testing.T) {
 
 // The program itself, as `go run ./worker` runs it.
 func TestProgram(t *testing.T) {
-	if err := run(t.Context(), filepath.Join(t.TempDir(), "shop.db")); err != nil {
-		t.Fatal(err)
-	}
+	stagetest.Says(t, run, "order-2 was rolled back", "re_2")
 }
