@@ -12,7 +12,8 @@ import (
 )
 
 // ScopeFunc names the authenticated principal of a request: the scope of its keys and
-// operations (settle.Operation.Scope). An error or an empty scope is answered with 401. It
+// operations (settle.Operation.Scope). An error or an empty scope is answered with 401, a *[Problem] as it is: a
+// service that cannot tell who asks, because its session store is down, answers 503 and not that the client must log in. The scope
 // must come from what was authenticated, never from what the request merely says.
 type ScopeFunc func(r *http.Request) (string, error)
 
@@ -113,7 +114,18 @@ type Handler[Req, Res any] struct {
 	names     map[string]bool // members that Req declares
 
 	mu    sync.Mutex
-	calls map[settle.Intent]*call[Res] // requests of this process that are being worked on
+	calls map[working]*call[Res] // requests of this process that are being worked on
+}
+
+// working is what tells the operations apart that are being worked on. Compensations have no subject of their own: their effect is
+// what they are about.
+type working struct {
+	intent         settle.Intent
+	undoes, effect string
+}
+
+func workingOn[Req any](op settle.Operation[Req]) working {
+	return working{op.Intent(), op.Undoes.Operation, op.Undoes.Ref}
 }
 
 // call is one Execute, which outlives the request that started it.
@@ -133,7 +145,7 @@ func NewHandler[Req, Res any](e *settle.Engine, x *settle.Executor[Req, Res], sc
 	}
 	h := &Handler[Req, Res]{
 		engine: e, x: x, scope: scope, operation: operation,
-		names: memberNames[Req](), calls: map[settle.Intent]*call[Res]{},
+		names: memberNames[Req](), calls: map[working]*call[Res]{},
 	}
 	if opts != nil {
 		h.opts = *opts
@@ -167,6 +179,11 @@ func (h *Handler[Req, Res]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // principal is the scope of r; it has answered if there is none.
 func (h *Handler[Req, Res]) principal(w http.ResponseWriter, r *http.Request) (string, bool) {
 	scope, err := h.scope(r)
+	var p *Problem
+	if errors.As(err, &p) && p.Status >= 400 && p.Status < 600 {
+		h.show(w, p.complete())
+		return "", false
+	}
 	if err != nil || scope == "" {
 		w.Header().Set("WWW-Authenticate", h.opts.Challenge)
 		h.refuse(w, typeUnauthenticated)
@@ -207,12 +224,13 @@ func (h *Handler[Req, Res]) post(w http.ResponseWriter, r *http.Request) {
 	} else {
 		wait = h.opts.Wait
 	}
-	v := h.run(r.Context(), op, wait, asked)
-	if v.err != nil && r.Context().Err() != nil {
-		return // nobody is there to be told
-	}
-	h.answer(w, r, scope, key, v)
+	// Also if the request's context has ended. It may be that of a middleware's time-out or of a server that shuts down, and then somebody
+	// reads the answer: a handler that returns without one has said 200.
+	h.answer(w, r, scope, key, h.run(r.Context(), op, wait, asked))
 }
+
+// readFor bounds what is asked of the store for an answer after the request's context has ended.
+const readFor = 5 * time.Second
 
 // verdict is what became of an operation, as far as is known.
 type verdict[Res any] struct {
@@ -229,10 +247,10 @@ type verdict[Res any] struct {
 // told the same.
 func (h *Handler[Req, Res]) run(ctx context.Context, op settle.Operation[Req], wait time.Duration, asked bool) verdict[Res] {
 	h.mu.Lock()
-	c, busy := h.calls[op.Intent()]
+	c, busy := h.calls[workingOn(op)]
 	if !busy {
 		c = &call[Res]{done: make(chan struct{})}
-		h.calls[op.Intent()] = c
+		h.calls[workingOn(op)] = c
 		go h.execute(context.WithoutCancel(ctx), op, c)
 	}
 	h.mu.Unlock()
@@ -240,8 +258,10 @@ func (h *Handler[Req, Res]) run(ctx context.Context, op settle.Operation[Req], w
 		return verdict[Res]{out: c.out, err: c.err}
 	}
 	// Register compares and reads: what is known now of this very request (I3). Should it come before
-	// that Execute's own commit, it stores the operation for it.
-	rec, err := h.x.Register(ctx, op)
+	// that Execute's own commit, it stores the operation for it. What ended the request's context does not end this.
+	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readFor)
+	defer cancel()
+	rec, err := h.x.Register(rctx, op)
 	if err != nil {
 		return verdict[Res]{err: err}
 	}
@@ -254,7 +274,7 @@ func (h *Handler[Req, Res]) execute(ctx context.Context, op settle.Operation[Req
 	defer func() {
 		_ = recover() // of the application's own code: no answer
 		h.mu.Lock()
-		delete(h.calls, op.Intent())
+		delete(h.calls, workingOn(op))
 		h.mu.Unlock()
 		close(c.done)
 	}()
@@ -349,10 +369,10 @@ func (h *Handler[Req, Res]) get(w http.ResponseWriter, r *http.Request) {
 		case <-poll.C:
 			continue
 		case <-limit.C:
-			h.status(w, out, err, true, wait)
-		case <-r.Context().Done():
+		case <-r.Context().Done(): // a time-out above us, perhaps: what is known is the answer
 		}
 		poll.Stop()
+		h.status(w, out, err, true, wait)
 		return
 	}
 }

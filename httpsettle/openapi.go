@@ -175,6 +175,8 @@ func problemResponse(status int, types []string) object {
 		headers["WWW-Authenticate"] = header("How to authenticate", true)
 	case http.StatusConflict:
 		headers["Retry-After"] = secondsHeader(false)
+	case http.StatusUnsupportedMediaType:
+		headers["Accept-Encoding"] = header("identity, if the body was encoded", false)
 	case http.StatusServiceUnavailable, http.StatusInternalServerError:
 		headers["Retry-After"] = secondsHeader(true)
 	}

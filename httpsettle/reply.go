@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/settle-go/settle"
@@ -55,6 +56,10 @@ func (h *Handler[Req, Res]) body(w http.ResponseWriter, r *http.Request) (body [
 		if err != nil || !slices.Contains(h.opts.MediaTypes, media) {
 			return nil, typeMediaType
 		}
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(trim(coding), "identity") {
+		w.Header().Set("Accept-Encoding", "identity") // RFC 9110, section 12.5.3
+		return nil, typeMediaType
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
 	var large *http.MaxBytesError
