@@ -4,6 +4,7 @@
 //   - lostreply: a lost reply and a killed process, without settle and with it. Start here.
 //   - webhandler: a payment endpoint, its answers, and the order marked as paid in one transaction.
 //   - worker: charges and refunds registered next to business rows, done by a worker.
+//   - metrics: a worker that is watched: /metrics for Prometheus, and everything that its alerts read.
 //   - agenttool: a payment tool for a language model that forgets and repeats, as a function and by MCP.
 //   - stripe: charge, refund, authorization, void and webhook around Stripe's SDK, with what Stripe documents about keys and errors.
 //   - keyless: an adapter for a provider without idempotency keys; nothing is sent twice.

@@ -42,6 +42,9 @@ type Options struct {
 	Meters  metric.MeterProvider
 	// Next is told every notice too, for example a settle.LogObserver.
 	Next settle.Observer
+	// Kinds are those that this process makes. Their alarms and troubles are counted from zero from the start on, so that a
+	// series is there before it is needed: what begins with 1 shows no increase.
+	Kinds []string
 }
 
 func (o *Options) withDefaults() Options {
@@ -67,7 +70,7 @@ type Observer struct {
 	duration, overdue                                                                          metric.Float64Histogram
 
 	mu    sync.Mutex
-	kinds map[string]struct{}
+	kinds kindSet
 }
 
 var _ settle.Observer = (*Observer)(nil)
@@ -78,7 +81,7 @@ var seconds = []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 
 // New makes an Observer. An error is the meter provider's: an instrument of one of the names exists in another form.
 func New(opts *Options) (*Observer, error) {
 	o := opts.withDefaults()
-	x := &Observer{next: o.Next, tracer: o.Tracers.Tracer(scope), kinds: map[string]struct{}{}}
+	x := &Observer{next: o.Next, tracer: o.Tracers.Tracer(scope), kinds: kindSet{}}
 	m := o.Meters.Meter(scope)
 	var errs []error
 	count := func(to *metric.Int64Counter, name, unit, about string) {
@@ -104,7 +107,24 @@ func New(opts *Options) (*Observer, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	for _, name := range o.Kinds {
+		x.zero(keyKind.String(x.kind(name)))
+	}
 	return x, nil
+}
+
+// zero begins the series of a kind that are there for what should not happen.
+func (o *Observer) zero(kind attribute.KeyValue) {
+	ctx := context.Background()
+	for _, c := range []metric.Int64Counter{o.noAnswers, o.lost, o.hookErrors} {
+		c.Add(ctx, 0, metric.WithAttributes(kind))
+	}
+	for _, a := range []string{
+		settle.AlarmDuplicate, settle.AlarmMismatch, settle.AlarmCanceled, settle.AlarmReplaced, settle.AlarmForeign, settle.AlarmExcess, settle.AlarmUndone,
+		settle.AlarmElsewhere, settle.AlarmReversal, settle.AlarmReview, settle.AlarmOverdue, settle.AlarmAside,
+	} {
+		o.alarms.Add(ctx, 0, metric.WithAttributes(kind, keyAlarm.String(a)))
+	}
 }
 
 // Notice implements settle.Observer.
@@ -178,11 +198,5 @@ func (o *Observer) mark(ctx context.Context, name string, n settle.Notice) {
 func (o *Observer) kind(name string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, ok := o.kinds[name]; !ok {
-		if len(o.kinds) >= maxKinds {
-			return "_OTHER"
-		}
-		o.kinds[name] = struct{}{}
-	}
-	return name
+	return o.kinds.bound(name)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +84,14 @@ func (g *rig) points(name string) map[string]float64 {
 			case metricdata.Sum[int64]:
 				for _, p := range d.DataPoints {
 					out[p.Attributes.Encoded(attribute.DefaultEncoder())] = float64(p.Value)
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range d.DataPoints {
+					out[p.Attributes.Encoded(attribute.DefaultEncoder())] = float64(p.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range d.DataPoints {
+					out[p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
 				}
 			case metricdata.Histogram[float64]:
 				for _, p := range d.DataPoints {
@@ -264,4 +274,29 @@ func TestWrap(t *testing.T) {
 	require.ErrorIs(t, err, settle.ErrPending)
 	points := g.points("settle.provider.duration")
 	assert.InDelta(t, 1, points["error.type=panic,settle.call=submit,settle.kind=wild"], 0, "%v", points)
+}
+
+// TestKindsBeginAtZero: what should not happen has a series before it happens, for the kinds that are named; every alarm but that
+// of events, which are of no kind of a process.
+func TestKindsBeginAtZero(t *testing.T) {
+	g := newRig(t)
+	g.opts.Kinds = []string{"charge", "refund"}
+	obs, err := otelsettle.New(g.opts)
+	require.NoError(t, err)
+	for _, name := range []string{"settle.no_answers", "settle.claims.lost", "settle.hook.errors"} {
+		assert.Equal(t, map[string]float64{"settle.kind=charge": 0, "settle.kind=refund": 0}, g.points(name))
+	}
+	text, err := os.ReadFile("../evidence.go")
+	require.NoError(t, err)
+	alarms := regexp.MustCompile(`\tAlarm\w+ += "(\w+)"`).FindAllStringSubmatch(string(text), -1)
+	points := g.points("settle.alarms")
+	assert.Len(t, points, 2*len(alarms))
+	assert.Greater(t, len(alarms), 10)
+	for _, a := range alarms {
+		n, ok := points["settle.alarm="+a[1]+",settle.kind=charge"]
+		assert.True(t, ok, a[1])
+		assert.Zero(t, n)
+	}
+	obs.Notice(t.Context(), settle.Notice{Event: settle.EventAlarm, Kind: "charge", Alarms: []string{settle.AlarmDuplicate}})
+	assert.InDelta(t, 1, g.points("settle.alarms")["settle.alarm=duplicate_effect,settle.kind=charge"], 0)
 }
