@@ -153,16 +153,21 @@ func (e *Engine) commitOn(ctx context.Context, on committer, c Change) ([]Record
 	if on == committer(e.store) {
 		return e.commit(ctx, c, e.opts.StoreTimeout)
 	}
-	e.queue(&c)
-	recs, err := on.Commit(ctx, c)
-	for i := range recs {
-		recs[i] = fresh(recs[i])
+	added := e.queue(&c)
+	for {
+		recs, err := on.Commit(ctx, c)
+		for i := range recs {
+			recs[i] = fresh(recs[i])
+		}
+		var conflict *ConflictError
+		if errors.As(err, &conflict) {
+			if c.mended(added, conflict) {
+				continue
+			}
+			conflict.Existing = fresh(conflict.Existing)
+		}
+		return recs, err
 	}
-	var conflict *ConflictError
-	if errors.As(err, &conflict) {
-		conflict.Existing = fresh(conflict.Existing)
-	}
-	return recs, err
 }
 
 // committer is the part of a store that creating needs: a Store or a Tx.

@@ -21,6 +21,9 @@ func RunFeed(t *testing.T, open func(t testing.TB) settle.Store) {
 		{"a message that a person takes out", feedSkip},
 		{"an outage uses up nobody's tries", feedOutage},
 		{"a claim that is lost in the middle", feedClaimLost},
+		{"a process that stands still before it publishes", feedStalled},
+		{"a transition while another is delivered", feedMoving},
+		{"what it costs", feedCost},
 		{"processes that do not publish", feedElsewhere},
 		{"operations from before there was a feed", feedFrom},
 		{"the place of an operation is lost", feedPlaceLost},
@@ -473,6 +476,89 @@ func feedClaimLost(t *testing.T, open Open) {
 		l.wantFed(b, out.ID) // the late one is a repetition
 		if got := b.of(out.ID); len(got) != len(b.applied(out.ID))+2 {
 			t.Fatalf("the process that stood still published nothing late: %+v", got)
+		}
+	})
+}
+
+// feedStalled: a process stands still before it publishes, and its lease ends meanwhile: it publishes nothing (I5).
+func feedStalled(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b, late := newBroker(t), newBroker(t)
+		web := l.Start(&Setup{Options: settle.Options{Publisher: settle.PublishedElsewhere{}}})
+		out, err := web.Charge.Execute(l.Ctx, Order())
+		l.noErr(err)
+		p := l.publishing(late)
+		p.Faults(func(c Call) Fault {
+			switch c.Op {
+			case OpRenew:
+				return Fault{Before: errBroken}
+			case OpHistory:
+				return Fault{DelayReply: 5 * time.Minute}
+			}
+			return Fault{}
+		})
+		l.Elapse(15 * time.Second)
+		l.publishing(b)
+		l.Elapse(10 * time.Minute)
+		l.wantFed(b, out.ID)
+		if got := late.of(out.ID); len(got) != 0 {
+			t.Fatalf("published without a claim: %+v", got)
+		}
+	})
+}
+
+// feedMoving: the operation moves on between Publish and the commit that notes it.
+func feedMoving(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		b := newBroker(t)
+		web := l.Start(&Setup{Options: settle.Options{Publisher: settle.PublishedElsewhere{}}})
+		out, err := web.Charge.Execute(l.Ctx, Order())
+		l.noErr(err)
+		b.refuses(func(_ context.Context, m settle.Message) error {
+			if m.Operation != out.ID || m.To != settle.StateSucceeded {
+				return nil
+			}
+			_, err := web.Refund.Compensate(l.Ctx, settle.Effect{Operation: out.ID}, "returned", Refund{})
+			return err
+		})
+		l.publishing(b)
+		l.Elapse(time.Minute)
+		l.Want(l.Get(out.ID), settle.StateCompensated)
+		l.wantFed(b, out.ID)
+		l.wantFed(b, l.All("refund")[0].ID)
+		if got := b.of(out.ID); len(got) != len(b.applied(out.ID)) {
+			t.Fatalf("repeated, although nobody died: %+v", got)
+		}
+	})
+}
+
+// feedCost: of an operation that settles at once.
+func feedCost(t *testing.T, open Open) {
+	Play(t, open, nil, func(t *testing.T, l *Lab) {
+		writes := func(p *Process) (n []int) {
+			for _, c := range p.Applied() {
+				n = append(n, len(c.Writes))
+			}
+			return n
+		}
+		bare := l.Start(nil)
+		out, err := bare.Charge.Execute(l.Ctx, numbered(1))
+		l.noErr(err)
+		if got := writes(bare); !slices.Equal(got, []int{1, 1}) || out.Feed != (settle.Feed{}) {
+			t.Fatalf("without a publisher: commits of %v records, %+v", got, out.Feed)
+		}
+		web := l.Start(&Setup{Options: settle.Options{Publisher: settle.PublishedElsewhere{}}})
+		out, err = web.Charge.Execute(l.Ctx, numbered(2))
+		l.noErr(err)
+		if got := writes(web); !slices.Equal(got, []int{2, 1}) {
+			t.Fatalf("with one: commits of %v records", got)
+		}
+		b := newBroker(t)
+		p := l.publishing(b)
+		l.Elapse(2 * l.poll())
+		l.wantFed(b, out.ID)
+		if got := writes(p); !slices.Equal(got, []int{2}) || len(b.of(out.ID)) != 2 {
+			t.Fatalf("delivering: commits of %v records", got)
 		}
 	})
 }
