@@ -444,8 +444,11 @@ func badDecisions(t *testing.T) {
 	rig.Typed(t, err, settle.ErrNotFound)
 	_, err = p.Reconcile(t.Context(), "no-such-id")
 	rig.Typed(t, err, settle.ErrNotFound)
-	rig.Typed(t, p.Redrive(t.Context(), "no-such-id"), settle.ErrNotFound)
+	rig.Typed(t, p.Redrive(t.Context(), "no-such-id", settle.By{Actor: "ann", Reason: "mended"}), settle.ErrNotFound)
+	rig.Typed(t, p.Redrive(t.Context(), out.ID, settle.By{Reason: "mended"}), settle.ErrInvalid, "Actor")
+	rig.Typed(t, p.Redrive(t.Context(), out.ID, settle.By{Actor: "ann"}), settle.ErrInvalid, "Reason")
+	rig.Typed(t, p.Redrive(t.Context(), out.ID, settle.By{Actor: "ann", Reason: strings.Repeat("x", 1025)}), settle.ErrInvalid, "Reason")
 	_, err = p.Charges.Find(t.Context(), rig.Intent("order-2"))
 	rig.Typed(t, err, settle.ErrNotFound)
-	rig.Typed(t, p.Redrive(t.Context(), out.ID), settle.ErrSettled)
+	rig.Typed(t, p.Redrive(t.Context(), out.ID, settle.By{Actor: "ann", Reason: "mended"}), settle.ErrSettled)
 }

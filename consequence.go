@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -40,7 +41,11 @@ func (e *Engine) consequence(k kind, cur, next *Record, w *Write, ed *edit, hook
 		if hookFailed {
 			next.HookTries++
 			w.DueIn = jitter(backoff(next.HookTries))
-			w.Entry.Note = "hook_failed"
+			if w.Entry.Source == SourcePerson { // whose reason must stay
+				w.Entry.Code = cmp.Or(w.Entry.Code, "hook_failed")
+			} else {
+				w.Entry.Note = "hook_failed"
+			}
 		}
 		if next.HookTries >= hookTries {
 			next.Consequence, w.DueIn = ConsequenceAside, schedule(next.Wake, ed)
@@ -78,16 +83,30 @@ func schedule(wake bool, ed *edit) time.Duration {
 	return 0
 }
 
-// Redrive runs a consequence that was set aside again, and at once: it makes it due for
-// the worker. The same for a message of the feed, of which id may be the operation's or
-// that of the record that keeps its place. ErrSettled if there is none to run.
-func (e *Engine) Redrive(ctx context.Context, id string) error {
+// By names who gives an order, and why. Both are required, each a text of at most 1024 bytes; they are
+// kept in the history.
+type By struct{ Actor, Reason string }
+
+// CodeRedriven is the code of the history entry that Redrive leaves; its note is the reason.
+const CodeRedriven = "redriven"
+
+// Redrive runs a consequence that was set aside again, with as many tries as at first, and at once where this
+// engine has the hook; else it makes it due for a worker that has. A nil error says that it ran, or is due.
+// The same for a message of the feed, of which id may be the operation's or that of the record that keeps its place.
+// ErrSettled if there is none to run, ErrNotFound, ErrInvalid: nothing was changed. ErrStore: it may
+// have been; the same call again is safe.
+func (e *Engine) Redrive(ctx context.Context, id string, by By) error {
 	r, err := e.get(ctx, ByID(id))
 	if err != nil {
 		return e.storeError("redrive", "", id, err)
 	}
+	for field, v := range map[string]string{"Actor": by.Actor, "Reason": by.Reason} {
+		if v == "" || !keepable(v) {
+			return invalid("redrive", r.Kind, field, "required: text of at most 1024 bytes")
+		}
+	}
 	if r.Kind == FeedKind || r.Feed.Pending() {
-		if done, err := e.redriveFeed(ctx, strings.TrimPrefix(id, feedID(""))); done || err != nil {
+		if done, err := e.redriveFeed(ctx, strings.TrimPrefix(id, feedID("")), by); done || err != nil {
 			return err
 		}
 	}
@@ -96,7 +115,9 @@ func (e *Engine) Redrive(ctx context.Context, id string) error {
 			return nil, &Error{Do: "redrive", Kind: r.Kind, ID: id, State: next.State, Err: ErrSettled, Cause: because("no consequence is due")}
 		}
 		next.Consequence, next.HookTries = ConsequenceArmed, 0
-		return &edit{now: next.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "redrive"}}, nil
+		return &edit{now: next.AsOf, dueIn: Never, entry: Entry{
+			Source: SourcePerson, Code: CodeRedriven, Actor: by.Actor, Note: by.Reason,
+		}}, nil
 	})
 	e.Wake()
 	return err

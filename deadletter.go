@@ -9,7 +9,7 @@ import (
 // what comes after it waits.
 
 // redriveFeed makes a message that was set aside due at once. done is false if there is none.
-func (e *Engine) redriveFeed(ctx context.Context, operation string) (done bool, err error) {
+func (e *Engine) redriveFeed(ctx context.Context, operation string, by By) (done bool, err error) {
 	place, err := e.get(ctx, ByID(feedID(operation)))
 	if err != nil {
 		return false, e.storeError("redrive", FeedKind, operation, err)
@@ -19,7 +19,9 @@ func (e *Engine) redriveFeed(ctx context.Context, operation string) (done bool, 
 			return nil, errStop
 		}
 		next.Review, next.Tries, next.Waits = nil, 0, 0
-		return &edit{now: next.AsOf, entry: Entry{Source: SourceCaller, Disposition: DispositionControl, Note: "redrive"}}, nil
+		return &edit{now: next.AsOf, entry: Entry{
+			Source: SourcePerson, Disposition: DispositionControl, Code: CodeRedriven, Actor: by.Actor, Note: by.Reason,
+		}}, nil
 	})
 	e.Wake()
 	return done, err

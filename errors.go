@@ -29,8 +29,8 @@ var (
 	ErrActionRequired error = &sentinel{text: "customer action required"}
 	// ErrReview: a person must decide; the effect may exist.
 	ErrReview error = &sentinel{text: "in review"}
-	// ErrFailed: confirmed that there is no effect. The next try names this
-	// operation in Replaces.
+	// ErrFailed: confirmed that there is no effect: it was refused, or was done and came undone
+	// (NextShowReversal). The next try names this operation in Replaces.
 	ErrFailed error = &sentinel{text: "failed"}
 	// ErrCanceled: withdrawn before anything could have an effect.
 	ErrCanceled error = &sentinel{text: "canceled"}
@@ -104,6 +104,7 @@ type Error struct {
 	Fields []string
 	Err    error // the sentinel
 	Cause  error // may be nil
+	undone bool  // of ErrFailed: the effect was confirmed, and came undone
 }
 
 // Error implements error.
@@ -200,6 +201,8 @@ func (e *Error) Next() Next {
 		return NextWait
 	case errors.Is(e.Err, ErrReview):
 		return NextWaitPerson
+	case errors.Is(e.Err, ErrFailed) && e.undone:
+		return NextShowReversal
 	case errors.Is(e.Err, ErrFailed):
 		return NextShowFailure
 	case errors.Is(e.Err, ErrInvalid), errors.Is(e.Err, ErrMismatch), errors.Is(e.Err, ErrConflict),

@@ -222,6 +222,9 @@ func (r *Record) everConfirmed() bool {
 	return slices.ContainsFunc(r.References, func(x Reference) bool { return x.Rank == RankSucceeded || x.Rank == RankReversed })
 }
 
+// cameUndone reports whether the effect of r was confirmed, and came undone by itself (T-20).
+func (r *Record) cameUndone() bool { return r.State == StateFailed && r.everConfirmed() }
+
 // takenElsewhere reports whether ref is known to belong to another operation.
 func (r *Record) takenElsewhere(ref string) bool {
 	return slices.ContainsFunc(r.References, func(x Reference) bool { return x.Ref == ref && x.Foreign })

@@ -267,7 +267,7 @@ func (x *Executor[Req, Res]) refused(err error) (Outcome[Res], error) {
 }
 
 func (x *Executor[Req, Res]) verdict(do string, r Record, replayed bool) (Outcome[Res], error) {
-	out := Outcome[Res]{Record: r, Replayed: replayed, Next: r.State.Next()}
+	out := Outcome[Res]{Record: r, Replayed: replayed, Next: r.Next()}
 	if len(r.Result) > 0 {
 		res := new(Res)
 		if err := decodeStored(r.Result, res, x.numbers); err == nil {
@@ -278,7 +278,7 @@ func (x *Executor[Req, Res]) verdict(do string, r Record, replayed bool) (Outcom
 		e := &Error{Do: do, Kind: r.Kind, ID: r.ID, State: r.State, Err: err}
 		switch {
 		case r.State == StateFailed:
-			e.Code = r.Code
+			e.Code, e.undone = r.Code, r.cameUndone()
 		case r.State == StateReview && r.Review != nil:
 			e.Code = r.Review.Reason
 		}

@@ -12,6 +12,7 @@ type flight struct {
 	last     atomic.Pointer[Record] // as of the last write, for callers that give up
 	record   Record
 	replayed bool
+	said     Fact // what Refresh was told
 	err      error
 	by       string // the leader's authority: a refusal of its is no answer to others
 }
@@ -22,9 +23,9 @@ func (f *flight) saw(r Record) { f.last.Store(&r) }
 // land hands out the flight's record: to its leader as it is, to followers as copies.
 func (f *flight) land(follower bool) landing {
 	if follower {
-		return landing{f.record.Clone(), true, f.by}
+		return landing{f.record.Clone(), true, f.by, f.said}
 	}
-	return landing{f.record, f.replayed, f.by}
+	return landing{f.record, f.replayed, f.by, f.said}
 }
 
 // landing is what a caller takes from a flight.
@@ -32,6 +33,7 @@ type landing struct {
 	record   Record
 	replayed bool
 	by       string
+	said     Fact
 }
 
 // inFlight runs work once for all callers with the same key, on a context that
@@ -84,7 +86,7 @@ func (e *Engine) inFlight(ctx context.Context, key string, work func(context.Con
 	gaveUp := &Error{Err: ErrPending, Cause: ctx.Err()}
 	if r := fl.last.Load(); r != nil {
 		gaveUp.Kind, gaveUp.ID, gaveUp.State = r.Kind, r.ID, r.State
-		gaveUp.Err = verdictOr(r.verdict(), ErrPending)
+		gaveUp.Err, gaveUp.undone = verdictOr(r.verdict(), ErrPending), r.cameUndone()
 		return landing{record: r.Clone()}, gaveUp
 	}
 	return landing{}, gaveUp

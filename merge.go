@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,13 +16,14 @@ type claim struct {
 	decided   time.Time // our clock at the last decision
 	base      time.Time // our clock when the last attempt was decided on: its request starts within one lease of it
 	lease     time.Duration
-	attempt   int // the attempt that this claim sends, if any: the only one that it may still end
+	attempt   int          // the attempt that this claim sends, if any: the only one that it may still end
+	ended     *atomic.Bool // a write of the holder gave the claim up
 	clock     Clock
 }
 
 func (e *Engine) newClaim() *claim {
 	now := e.opts.Clock.Now()
-	return &claim{token: newToken(), sent: now, base: now, lease: e.opts.Lease, clock: e.opts.Clock}
+	return &claim{token: newToken(), sent: now, base: now, lease: e.opts.Lease, clock: e.opts.Clock, ended: new(atomic.Bool)}
 }
 
 // granted notes the store's answer to the step that claimed.
@@ -59,10 +61,11 @@ type edit struct {
 	entry   Entry
 	dueIn   time.Duration // Keep, Never or a duration; overruled when the write settles or unsettles
 	ifToken string
-	look    bool // ask for a lookup as soon as the claim, if any, allows
-	looked  bool // a lookup that was asked for has been made
-	fulfil  bool // run the consequence that is due
-	later   bool // leave a consequence to the worker
+	holder  *claim // whose claim ifToken names
+	look    bool   // ask for a lookup as soon as the claim, if any, allows
+	looked  bool   // a lookup that was asked for has been made
+	fulfil  bool   // run the consequence that is due
+	later   bool   // leave a consequence to the worker
 	now     time.Time
 	create  bool
 	alarms  []string
@@ -110,6 +113,9 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 		switch {
 		case err == nil:
 			out := recs[0]
+			if ed.holder != nil && out.Token != ed.holder.token {
+				ed.holder.ended.Store(true)
+			}
 			for i, x := range change.Writes {
 				e.report(ctx, x, recs[i])
 			}
@@ -315,7 +321,7 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 			ed.inbox, ed.entry.Note = ev.inbox, ev.inbox.Record.ID
 		}
 		if mine {
-			ed.ifToken = h.token
+			ed.ifToken, ed.holder = h.token, h
 			ed.looked = ev.source == SourceLookup && ev.fact != Unclear
 			if retryAfter > 0 {
 				next.RetryAt = ev.at.Add(retryAfter)

@@ -277,6 +277,14 @@ func (r *Record) verdict() error {
 	return ErrPending
 }
 
+// Next is the safe next action of whoever asks about r. A read, like Err.
+func (r *Record) Next() Next {
+	if r.cameUndone() {
+		return NextShowReversal
+	}
+	return r.State.Next()
+}
+
 // String names r by kind, id, state and version.
 func (r Record) String() string {
 	if r.ID == "" {

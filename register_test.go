@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/settle-go/settle"
@@ -261,5 +263,56 @@ func TestDrain(t *testing.T) {
 		rig.OK(t, drained())
 		r.State(out.ID, settle.StateSucceeded) // what was learned late is merged
 		r.Ledger(1, map[string]int{out.ID: 1})
+	})
+}
+
+// However many due rows there are, each is told of in its turn: none hides behind those with smaller ids.
+func TestI10_NoOverdueRowHides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1010 // more than one look tells of
+		r := rig.New(t, memstore.New(nil), nil)
+		web := r.Start(nil)
+		for i := range n {
+			_, err := web.Charges.Register(t.Context(), rig.Op(fmt.Sprint("order-", i), 1, "EUR"))
+			rig.OK(t, err)
+		}
+		last, err := web.Charges.Register(t.Context(), rig.Op("order-last", 1, "EUR"))
+		rig.OK(t, err)
+		var mu sync.Mutex
+		told := map[string]int{}
+		other := r.Bare(&settle.Options{PollInterval: 10 * time.Second, Observer: noticeFunc(func(x settle.Notice) {
+			mu.Lock()
+			defer mu.Unlock()
+			if x.Event == settle.EventOverdue {
+				told[x.Operation]++
+			}
+		})})
+		rig.Raw[int, int](other, "other", nil, nil)
+		other.Work()
+		rig.After(100 * time.Second) // one look in which they are overdue
+		mu.Lock()
+		if len(told) != 1000 || told[last.ID] != 0 {
+			t.Errorf("the first look told of %d rows, and %d times of the last", len(told), told[last.ID])
+		}
+		mu.Unlock()
+		rig.After(time.Minute)
+		mu.Lock()
+		if len(told) != n+1 || told[last.ID] != 1 {
+			t.Errorf("two looks told of %d rows of %d, and %d times of the last", len(told), n+1, told[last.ID])
+		}
+		mu.Unlock()
+		rig.After(time.Minute) // and from the first again
+		mu.Lock()
+		defer mu.Unlock()
+		if told[last.ID] != 1 || len(told) != n+1 {
+			t.Errorf("three looks told %d times of the last of %d rows", told[last.ID], len(told))
+		}
+		again := 0
+		for _, k := range told {
+			again += k
+		}
+		if again != n+1+1000 {
+			t.Errorf("three looks told of %d rows, want %d", again, n+1+1000)
+		}
 	})
 }

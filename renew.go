@@ -19,6 +19,7 @@ type keeper struct {
 	renewed time.Time // our clock before the last step that moved the lease
 	next    time.Time // when to renew, by the timer's clock
 	stopped bool      // the holder has finished, or the claim is lost
+	gone    bool      // it is lost, unless a write of the holder ended it
 	err     error     // of the last renewal
 }
 
@@ -54,11 +55,17 @@ func (e *Engine) keepAlive(ctx context.Context, r Record, c *claim) (context.Con
 	return ctx, kp
 }
 
+// stop ends the keeping. Only now it is known whether a claim that the store does not know any more was lost: a renewal
+// that meets the holder's own last write, which gave the claim up, hears the same.
 func (kp *keeper) stop() {
 	kp.k.mu.Lock()
-	defer kp.k.mu.Unlock()
 	kp.k.drop(kp)
+	lost := kp.gone && !kp.c.ended.Load()
+	kp.k.mu.Unlock()
 	kp.cancel(nil)
+	if lost {
+		kp.k.e.obs.Notice(context.Background(), Notice{Event: EventClaimLost, Kind: kp.r.Kind, Operation: kp.r.ID})
+	}
 }
 
 // touched notes that a commit of the holder, sent at sent, moved the lease.
@@ -136,6 +143,7 @@ func (k *renewer) overdue() []*keeper {
 	for kp := range k.held {
 		if kp.rest() <= 0 {
 			k.drop(kp)
+			kp.gone = true
 			out = append(out, kp)
 		}
 	}
@@ -213,6 +221,7 @@ func (k *renewer) answered(batch []*keeper, said []error, sent time.Time) {
 			kp.next = now.Add(renewEvery(kp.c.lease))
 		case errors.Is(err, ErrClaimLost):
 			k.drop(kp)
+			kp.gone = true
 			lost = append(lost, kp)
 		default:
 			kp.err = err
@@ -231,8 +240,5 @@ func (k *renewer) answered(batch []*keeper, said []error, sent time.Time) {
 	}
 }
 
-// lost tells the holder. It is called once, after drop.
-func (kp *keeper) lost() {
-	kp.k.e.obs.Notice(context.Background(), Notice{Event: EventClaimLost, Kind: kp.r.Kind, Operation: kp.r.ID})
-	kp.cancel(errors.Join(ErrClaimLost, kp.err))
-}
+// lost tells the holder. It is called once, after drop, and perhaps after stop.
+func (kp *keeper) lost() { kp.cancel(errors.Join(ErrClaimLost, kp.err)) }

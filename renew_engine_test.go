@@ -2,6 +2,7 @@ package settle_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -177,4 +178,48 @@ func TestI5_NoAnswerToRenewalsEndsTheClaims(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A renewal that reaches the store after the holder's own last write, which gave the claim up, and before that write's
+// answer is back, hears that there is no such claim. Nothing was lost, and nobody is told so.
+func TestRenewalThatMeetsTheOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := 0
+		store := &slow{Store: memstore.New(nil), by: 2 * time.Second}
+		tap := &tapped{Store: store, renew: func(_ context.Context, _ []settle.Held, _ time.Duration, next func() ([]error, error)) ([]error, error) {
+			said, err := next()
+			for _, e := range said {
+				if errors.Is(e, settle.ErrClaimLost) {
+					lost++
+				}
+			}
+			return said, err
+		}}
+		s := newShop(t, tap, settle.Options{Lease: 30 * time.Second})
+		x := s.kind("charge", nil, takes(7*time.Second)) // recorded at 9 s, renewed at 10 s, answered at 11 s
+		ids := s.register(x, "a", 1)
+		stop := s.work()
+		time.Sleep(time.Minute)
+		stop()
+		s.effects(ids)
+		if lost == 0 {
+			t.Fatal("no renewal met the outcome: the test shows nothing")
+		}
+		if n := s.count(settle.EventClaimLost); n != 0 {
+			t.Errorf("%d claims were reported lost, and none was", n)
+		}
+	})
+}
+
+// slow answers commits late.
+type slow struct {
+	settle.Store
+	by time.Duration
+}
+
+// Commit implements settle.Store.
+func (s *slow) Commit(ctx context.Context, c settle.Change) ([]settle.Record, error) {
+	recs, err := s.Store.Commit(ctx, c)
+	time.Sleep(s.by)
+	return recs, err
 }

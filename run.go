@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,6 +38,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		wg.Go(func() { e.relay(rctx) })
 	}
 	var looked time.Time
+	after := "" // where the last look for overdue rows ended
 	failures := 0
 	for {
 		select {
@@ -50,7 +52,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		if now := e.opts.Clock.Now(); looked.IsZero() || elapsed(looked, now) >= overdueEvery {
 			looked = now
-			e.noticeOverdue(ctx)
+			after = e.noticeOverdue(ctx, after)
 		}
 		n, err := e.sweep(ctx, slots, &wg)
 		wait := e.opts.PollInterval
@@ -174,6 +176,7 @@ func (e *Engine) claimDue(ctx context.Context, a ask, limit int, slots chan stru
 	e.work.begin(recs, c.sent)
 	for _, r := range recs {
 		own := *c
+		own.ended = new(atomic.Bool)
 		own.granted(r.AsOf)
 		finish := func() {
 			wake := e.work.end(&r)
@@ -241,31 +244,45 @@ func (e *Engine) lookAgain(ctx context.Context, k kind, r Record, c *claim) erro
 		if next.Token != c.token {
 			return nil, errStop
 		}
-		return &edit{now: c.late(), dueIn: Never, ifToken: c.token, looked: asked, entry: Entry{Source: SourceWorker, Note: "looked"}}, nil
+		return &edit{now: c.late(), dueIn: Never, ifToken: c.token, holder: c, looked: asked, entry: Entry{Source: SourceWorker, Note: "looked"}}, nil
 	})
 	return err
 }
 
+// overduePages bounds one look for overdue rows, in pages of overduePage rows.
+const (
+	overduePages = 10
+	overduePage  = 100
+)
+
 // noticeOverdue reports operations that are due and that nobody claims: a kind that
-// no process has, or too few workers.
-func (e *Engine) noticeOverdue(ctx context.Context) {
-	sctx, cancel := e.storeCtx(ctx)
-	defer cancel()
-	recs, err := e.store.List(sctx, Query{Overdue: overdueAfter, Limit: 100})
-	if err != nil {
-		e.obs.Notice(ctx, Notice{Event: EventStoreError, Code: "list"})
-		return
-	}
+// no process has, or too few workers. One look tells of a thousand at most, those after the id after; it returns
+// where the next one goes on, so that no row hides behind the others for ever.
+func (e *Engine) noticeOverdue(ctx context.Context, after string) string {
 	feed := false
-	for _, r := range recs {
-		if r.Kind == RetentionKind || r.Kind == FeedKind && feed {
-			continue // nobody waits for it; one says it for all
+	for range overduePages {
+		sctx, cancel := e.storeCtx(ctx)
+		recs, err := e.store.List(sctx, Query{Overdue: overdueAfter, Limit: overduePage, After: after})
+		cancel()
+		if err != nil {
+			e.obs.Notice(ctx, Notice{Event: EventStoreError, Code: "list"})
+			return after
 		}
-		feed = feed || r.Kind == FeedKind
-		n := Notice{Event: EventOverdue, Kind: r.Kind, Operation: r.ID, To: r.State, Version: r.Version, Age: r.AsOf.Sub(r.Due)}
-		if !own(r.Kind) && e.kind(r.Kind) == nil {
-			n.Code = "kind_not_made_here"
+		for _, r := range recs {
+			after = r.ID
+			if r.Kind == RetentionKind || r.Kind == FeedKind && feed {
+				continue // nobody waits for it; one says it for all
+			}
+			feed = feed || r.Kind == FeedKind
+			n := Notice{Event: EventOverdue, Kind: r.Kind, Operation: r.ID, To: r.State, Version: r.Version, Age: r.AsOf.Sub(r.Due)}
+			if !own(r.Kind) && e.kind(r.Kind) == nil {
+				n.Code = "kind_not_made_here"
+			}
+			e.obs.Notice(ctx, n)
 		}
-		e.obs.Notice(ctx, n)
+		if len(recs) < overduePage {
+			return ""
+		}
 	}
+	return after
 }

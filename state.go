@@ -84,9 +84,12 @@ const (
 	NextAskCustomer Next = "ask_customer" // the customer must act, then wait
 	NextDone        Next = "done"         // confirmed; ship in the hook, not after the call: a replay is done too
 	NextShowFailure Next = "show_failure" // confirmed that nothing happened; a new try names this one in Replaces
-	NextWaitPerson  Next = "wait_person"  // a person decides
-	NextStop        Next = "stop"         // do nothing more
-	NextFixRequest  Next = "fix_request"  // the call itself is wrong; repeating it changes nothing
+	// NextShowReversal: it was done, and came undone: a dispute, a bounced refund. What follows is a new decision, and
+	// no retry; a new try names this one in Replaces.
+	NextShowReversal Next = "show_reversal"
+	NextWaitPerson   Next = "wait_person" // a person decides
+	NextStop         Next = "stop"        // do nothing more
+	NextFixRequest   Next = "fix_request" // the call itself is wrong; repeating it changes nothing
 )
 
 // Advice is one sentence for people and language models.
@@ -102,6 +105,8 @@ func (n Next) Advice() string {
 		return "Confirmed. Do not repeat it."
 	case NextShowFailure:
 		return "Confirmed that nothing happened. Tell the customer; a new try must name this operation as the one it replaces."
+	case NextShowReversal:
+		return "It was done, and came undone later. Do not repeat it by yourself: whoever is responsible decides; a new try must name this operation as the one it replaces."
 	case NextWaitPerson:
 		return "A person is deciding what became of it. The effect may exist: do not repeat it under a new request."
 	case NextStop:

@@ -412,7 +412,7 @@ func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (o
 		}
 		next.endBefore(c)
 		now := c.late()
-		ed := &edit{now: now, ifToken: c.token, entry: Entry{Source: SourceWorker, Note: string(d.do)}}
+		ed := &edit{now: now, ifToken: c.token, holder: c, entry: Entry{Source: SourceWorker, Note: string(d.do)}}
 		if !next.Claimed() {
 			return nil, errStop
 		}

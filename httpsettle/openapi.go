@@ -194,7 +194,7 @@ func words[T ~string](list []T) object { return object{"type": "string", "enum":
 // nexts lists the next actions.
 func nexts() []settle.Next {
 	return []settle.Next{
-		settle.NextRetry, settle.NextWait, settle.NextAskCustomer, settle.NextDone, settle.NextShowFailure,
+		settle.NextRetry, settle.NextWait, settle.NextAskCustomer, settle.NextDone, settle.NextShowFailure, settle.NextShowReversal,
 		settle.NextWaitPerson, settle.NextStop, settle.NextFixRequest,
 	}
 }

@@ -88,8 +88,8 @@ var openTable = []entry{
 // closed entries are problems.
 var closedTable = []entry{
 	{
-		slug: "failed", status: http.StatusUnprocessableEntity, title: "Confirmed that nothing happened",
-		detail: "The refusal is final for this operation. A new try names it as the one that it replaces, if this service offers that.",
+		slug: "failed", status: http.StatusUnprocessableEntity, title: "Confirmed that there is no effect",
+		detail: "It was refused for good, or was done and came undone; next tells which. A new try names it as the one that it replaces, if this service offers that.",
 		errs:   []error{settle.ErrFailed},
 	},
 	{

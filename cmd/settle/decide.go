@@ -201,17 +201,16 @@ func (c *resolve) run(ctx context.Context, s *session, ids []string) error {
 }
 
 // redrive makes consequences due again.
-type redrive struct{}
+type redrive struct{ person }
 
-func (*redrive) flags(*flag.FlagSet)  {}
-func (*redrive) check([]string) error { return nil }
+func (c *redrive) check([]string) error { return c.person.check() }
 
-func (*redrive) run(ctx context.Context, s *session, ids []string) error {
+func (c *redrive) run(ctx context.Context, s *session, ids []string) error {
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := s.engine.Redrive(ctx, id)
+		err := s.engine.Redrive(ctx, id, settle.By{Actor: c.actor, Reason: c.reason})
 		var own *settle.Error
 		switch {
 		case errors.As(err, &own) && errors.Is(err, settle.ErrSettled):

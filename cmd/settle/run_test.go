@@ -50,7 +50,7 @@ func TestEveryCommandPrintsJSON(t *testing.T) {
 			"stats":   {"stats", "-json"},
 			"assign":  append([]string{"assign", "-to", "ben", w.ids["order-2"], "no-such-id"}, by...),
 			"resolve": append([]string{"resolve", "-as", "resume", "-evidence", "e", w.ids["order-6"], "no-such-id"}, by...),
-			"redrive": {"redrive", "-json", w.ids["order-5"], w.ids["order-1"]},
+			"redrive": {"redrive", "-by", "ann", "-reason", "the printer is mended", "-json", w.ids["order-5"], w.ids["order-1"]},
 		} {
 			got := w.in("", args...)
 			if got.err != "" {
@@ -187,9 +187,13 @@ func TestRedrive(t *testing.T) {
 		if r := w.State(id, settle.StateSucceeded); r.Consequence != settle.ConsequenceAside {
 			t.Fatalf("the consequence is %q", r.Consequence)
 		}
-		w.fails(exitFailed, "no consequence is due: it is failed", "redrive", w.ids["order-3"])
-		if got := w.do("redrive", id); got != id+"  consequence due\n" {
+		redrive := []string{"redrive", "-by", "ann", "-reason", "the printer is mended"}
+		w.fails(exitFailed, "no consequence is due: it is failed", append(redrive, w.ids["order-3"])...)
+		if got := w.do(append(redrive, id)...); got != id+"  consequence due\n" {
 			t.Errorf("redrive says %q", got)
+		}
+		if got := w.do("show", id); !strings.Contains(got, "ann") || !strings.Contains(got, "the printer is mended") {
+			t.Errorf("show does not tell who redrove it, and why:\n%s", got)
 		}
 		mended := true
 		w.start(&mended).Work()
@@ -311,10 +315,12 @@ func TestUsage(t *testing.T) {
 		"resolve -as applied -evidence e x": "-by or SETTLE_ACTOR is required",
 		"resolve -as applied -evidence e -by ann -reason r -ref a x y": "speak of one operation",
 		"resolve -as applied -evidence e -amount 19.99" + by:           "-amount is a number and a unit",
-		"redrive":                        "redrive needs the id",
-		"redrive -":                      "redrive needs the id",
-		"watch -every 1s -kind charge x": "give ids, or -kind and -scope",
-		"watch -every 1ms":               "-every must be at least 100ms",
+		"redrive -by ann -reason r":                                    "redrive needs the id",
+		"redrive -by ann -reason r -":                                  "redrive needs the id",
+		"redrive -reason r x":                                          "-by or SETTLE_ACTOR is required",
+		"redrive -by ann x":                                            "-reason is required",
+		"watch -every 1s -kind charge x":                               "give ids, or -kind and -scope",
+		"watch -every 1ms":                                             "-every must be at least 100ms",
 	} {
 		c.fails(exitUsage, says, strings.Fields(args)...)
 	}
@@ -348,7 +354,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("an empty list is %q", got)
 	}
 	c.fails(exitFailed, "no-such-id: get no-such-id: not found", "show", "no-such-id")
-	c.fails(exitFailed, "no-such-id: redrive no-such-id: not found", "redrive", "no-such-id")
+	c.fails(exitFailed, "no-such-id: redrive no-such-id: not found", "redrive", "-by", "ann", "-reason", "mended", "no-such-id")
 	c.fails(exitFailed, "get no-such-id: not found", "watch", "no-such-id")
 	t.Setenv("SETTLE_DSN", c.dsn)
 	var out, errs bytes.Buffer
@@ -368,7 +374,7 @@ func TestUnsafeDatabase(t *testing.T) {
 		if got := c.do("list", "-ids"); !strings.Contains(got, w.ids["order-5"]) {
 			t.Errorf("list says %q", got)
 		}
-		c.fails(exitFailed, "journal", "redrive", w.ids["order-5"])
+		c.fails(exitFailed, "journal", "redrive", "-by", "ann", "-reason", "mended", w.ids["order-5"])
 		var mode string
 		must(t, w.open(t, other).QueryRowContext(t.Context(), `PRAGMA journal_mode`).Scan(&mode))
 		if mode != "delete" {

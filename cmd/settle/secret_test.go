@@ -71,7 +71,7 @@ func TestI16_NothingSecretIsPrinted(t *testing.T) {
 		{"show", "nobody"},
 		append([]string{"assign", "-to", "ben", "a1", "b1", "nobody"}, by...),
 		resolve("declined", "a1", "b1"), resolve("not_applied", "a1"), resolve("applied", "a1"), resolve("reversed", "a2"), resolve("resume", "a3"),
-		{"redrive", "b1", "a1"},
+		append([]string{"redrive", "b1", "a1"}, by...),
 		{"watch", "nobody"},
 		{"help", "show"},
 		{"-dsn", "postgres://app:SECRET-password@127.0.0.1:1/x?connect_timeout=1", "list"},

@@ -156,7 +156,7 @@ func onServer(t *testing.T, c tool) {
 
 	// What the command leaves behind is the worker's: the hooks of both run now.
 	close(mended)
-	c.do("redrive", due.ID)
+	c.do("redrive", "-by", "ann", "-reason", "mended", due.ID)
 	p.Work()
 	for _, id := range []string{due.ID, disputed.ID} {
 		for r.Get(id).Consequence != settle.ConsequenceDone {

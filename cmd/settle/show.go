@@ -66,7 +66,7 @@ func (v *full) print(w io.Writer, another bool) error {
 		state += ", claimed"
 	}
 	p.field("state", state)
-	p.field("advice", settle.State(v.State).Next().Advice())
+	p.field("advice", settle.Next(v.Next).Advice())
 	p.field("created", stamp(v.Created)+", "+age(v.AsOf.Sub(v.Created))+" ago")
 	p.field("updated", stamp(v.Updated))
 	if v.Due != nil {

@@ -43,7 +43,7 @@ type reviewView struct {
 
 func summarize(r settle.Record) summary {
 	v := summary{
-		ID: r.ID, Kind: r.Kind, Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, State: string(r.State), Next: string(r.State.Next()),
+		ID: r.ID, Kind: r.Kind, Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, State: string(r.State), Next: string(r.Next()),
 		Created: r.CreatedAt, Updated: r.UpdatedAt, Due: instant(r.Due), AsOf: r.AsOf, Claimed: r.Claimed(), Consequence: string(r.Consequence), Code: r.Code,
 		Alarms: r.Alarms(),
 	}

@@ -247,7 +247,7 @@ func ic60(t *testing.T, open Open) {
 			if n.of(id) != 0 {
 				t.Fatal("what was set aside ran by itself")
 			}
-			l.noErr(p.Engine.Redrive(l.Ctx, id))
+			l.noErr(p.Engine.Redrive(l.Ctx, id, mended))
 		}
 		l.Elapse(2 * l.poll())
 		for _, id := range ids {

@@ -196,7 +196,7 @@ func t32(t *testing.T, open Open) {
 			if !contains(p.Alarms(), settle.AlarmOverdue) {
 				t.Fatal("nobody decided, and nobody was told (I10)")
 			}
-			l.noErr(p.Engine.Redrive(l.Ctx, id)) // it is still poison
+			l.noErr(p.Engine.Redrive(l.Ctx, id, mended)) // it is still poison
 			l.Until("feed_"+id, 3*time.Hour, func(r settle.Record) bool { return r.State == settle.StateReview })
 			if n, _ := b.tried(poison); n != 20 || len(b.of(id)) != 1 {
 				t.Fatalf("tried %d times in all; delivered %+v", n, b.of(id))
@@ -207,10 +207,10 @@ func t32(t *testing.T, open Open) {
 			if len(b.of(id)) != 1 {
 				t.Fatal("what was set aside went out by itself")
 			}
-			l.noErr(p.Engine.Redrive(l.Ctx, place.ID)) // by either id
+			l.noErr(p.Engine.Redrive(l.Ctx, place.ID, mended)) // by either id
 			l.Elapse(2 * l.poll())
 			l.wantFed(b, id)
-			l.wantErr(p.Engine.Redrive(l.Ctx, id), settle.ErrSettled)
+			l.wantErr(p.Engine.Redrive(l.Ctx, id, mended), settle.ErrSettled)
 		})
 	})
 	t.Run("an outage", func(t *testing.T) {
@@ -278,7 +278,7 @@ func feedDeadLetters(t *testing.T, open Open) {
 		}
 		b.refuses(nil)
 		for _, id := range ids[:poison] {
-			l.noErr(p.Engine.Redrive(l.Ctx, id))
+			l.noErr(p.Engine.Redrive(l.Ctx, id, mended))
 		}
 		l.Elapse(2 * l.poll())
 		for _, id := range ids {

@@ -95,14 +95,15 @@ func t16(t *testing.T, open Open) {
 		l.wantErr(err, settle.ErrConsequence)
 		s.want(0)
 		s.end = nil
-		l.noErr(s.p.Engine.Redrive(l.Ctx, out.ID))
+		l.noErr(s.p.Engine.Redrive(l.Ctx, out.ID, mended))
+		redriven(l, out.ID)
 		l.Elapse(time.Minute)
 		r = l.Get(out.ID)
 		if r.Consequence != settle.ConsequenceDone || !r.Due.IsZero() {
 			t.Fatalf("after Redrive: %s, due %v; %s", r.Consequence, r.Due, l.story(out.ID))
 		}
 		s.want(1)
-		l.wantErr(s.p.Engine.Redrive(l.Ctx, out.ID), settle.ErrSettled)
+		l.wantErr(s.p.Engine.Redrive(l.Ctx, out.ID, mended), settle.ErrSettled)
 		_, err = s.p.Charge.Execute(l.Ctx, Order())
 		l.noErr(err)
 		l.Requests(1)
@@ -204,4 +205,18 @@ func I11(t *testing.T, open Open) {
 			}
 		}
 	})
+}
+
+// mended is who has consequences run again, and why.
+var mended = settle.By{Actor: "ann", Reason: "the printer is mended"}
+
+// redriven checks that the history says who had a consequence run again, and why (I12).
+func redriven(l *Lab, id string) {
+	l.T.Helper()
+	for _, x := range l.History(id) {
+		if x.Code == settle.CodeRedriven && x.Source == settle.SourcePerson && x.Actor == mended.Actor && x.Note == mended.Reason {
+			return
+		}
+	}
+	l.T.Errorf("the history does not say who redrove it; %s", l.story(id))
 }

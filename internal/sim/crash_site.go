@@ -54,6 +54,8 @@ func siteCommit(ch settle.Change) string {
 		what = "lookup"
 	case x.Source == settle.SourcePerson && x.Code == settle.CodeAssigned:
 		what = "assignment"
+	case x.Source == settle.SourcePerson && x.Code == settle.CodeRedriven:
+		what = "redrive"
 	case x.Source == settle.SourcePerson:
 		what = "decision"
 	case x.Source == settle.SourceCaller && w.Record.Withdrawn == x.Note && x.To == settle.StateCanceled:

@@ -142,7 +142,9 @@ func (w *seedRun) ask(p *seedProc, a SeedAction) {
 		if !found {
 			return
 		}
-		do = func(ctx context.Context) error { return p.engine.Redrive(ctx, live.ID) }
+		do = func(ctx context.Context) error {
+			return p.engine.Redrive(ctx, live.ID, settle.By{Actor: "ann", Reason: "mended"})
+		}
 	case seedFault, seedStall, seedJump, seedSuspend, seedRestart, seedHookFails, seedReverse, seedWork, seedOutage:
 		return
 	}
