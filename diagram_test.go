@@ -326,7 +326,7 @@ func derivedDiagram(t *testing.T) []string {
 			others: slices.Concat(event(Applied, Underway, NeedsAction, Reversed), []evidence{dispute, eventOf(Applied, "B"), mismatched(eventOf(Applied, "B"))}),
 		},
 	} {
-		w.e = &Engine{opts: Options{}.withDefaults(), obs: discard{}}
+		w.e = &Engine{opts: Options{}.withDefaults(), obs: discard{}, silent: true}
 		w.seen, w.edges = make(map[string]bool), edges
 		w.walk(t)
 		t.Logf("%d attempts: %d records", w.attempts, len(w.seen))

@@ -24,6 +24,8 @@ type Engine struct {
 	local bool // reads of the store cost no round trip
 	opts  Options
 	obs   Observer
+	// silent: nobody hears notices, and those that are only measures are not made.
+	silent bool
 
 	known intents
 
@@ -83,6 +85,10 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer gets notices. Defaults to LogObserver(Logger).
 	Observer Observer
+	// TallyEvery is how often Run has the store, which must be a Tallier, count all operations by kind and state for
+	// the Observer (EventTally). That may read every row, so set it in one process, to minutes where there are millions. At least one
+	// second. Defaults to 0: never.
+	TallyEvery time.Duration
 }
 
 // The defaults of Options.
@@ -129,6 +135,8 @@ func (o Options) problem() (field, reason string) {
 		return "Options.OrphanAfter", "negative"
 	case o.Retention < 0 || o.Retention > 0 && o.Retention < time.Minute:
 		return "Options.Retention", "must be 0 or at least 1 minute"
+	case o.TallyEvery < 0 || o.TallyEvery > 0 && o.TallyEvery < time.Second:
+		return "Options.TallyEvery", "must be 0 or at least 1 second"
 	case o.PollInterval < 0:
 		return "Options.PollInterval", "negative"
 	case o.StoreTimeout < 0:
@@ -159,6 +167,9 @@ func Open(store Store, opts *Options) (*Engine, error) {
 	if field, reason := o.problem(); field != "" {
 		return nil, invalid("open", "", field, reason)
 	}
+	if _, ok := store.(Tallier); o.TallyEvery > 0 && !ok {
+		return nil, invalid("open", "", "Options.TallyEvery", "the store cannot count")
+	}
 	e := &Engine{
 		store: store, opts: o, obs: o.Observer,
 		known: intents{seed: maphash.MakeSeed()}, kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
@@ -173,7 +184,7 @@ func Open(store Store, opts *Options) (*Engine, error) {
 	case o.Logger != nil:
 		e.obs = LogObserver(o.Logger)
 	default:
-		e.obs = discard{}
+		e.obs, e.silent = discard{}, true
 	}
 	return e, nil
 }

@@ -104,10 +104,13 @@ func (e *Engine) newUndo(ctx context.Context, on committer, k kind, d *draft) (R
 		return Record{}, false, invalid(d.do, d.record.Kind, "Undoes", "name the reference: the operation has several effects")
 	case twin != nil:
 		if ok, err := k.covers(twin.Fingerprint, d.record.Request); err != nil || !ok {
-			return Record{}, false, &Error{
+			err := &Error{
 				Do: d.do, Kind: d.record.Kind, ID: twin.ID, State: twin.State, Err: ErrMismatch, Fields: differing(twin, d), Cause: err,
 			}
+			e.prevented(ctx, d.record.Kind, twin, err)
+			return Record{}, false, err
 		}
+		e.prevented(ctx, d.record.Kind, twin, nil)
 		return *twin, true, nil
 	case on == committer(e.store):
 		return Record{}, false, e.cancelParent(ctx, d)
@@ -325,6 +328,14 @@ func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim) {
 // meet compares a call with the operation that exists. again: the call's own
 // operation must now be created, since what stood in its way may be replaced.
 func (e *Engine) meet(ctx context.Context, on committer, k kind, d *draft, cur Record, by Index) (r Record, again bool, err error) {
+	r, again, err = e.compare(ctx, on, k, d, cur, by)
+	if !again {
+		e.prevented(ctx, d.record.Kind, &r, err)
+	}
+	return r, again, err
+}
+
+func (e *Engine) compare(ctx context.Context, on committer, k kind, d *draft, cur Record, by Index) (r Record, again bool, err error) {
 	mine := &d.record
 	same := cur.Kind == mine.Kind && cur.Intent() == mine.Intent()
 	switch {

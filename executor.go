@@ -181,6 +181,9 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 		}
 		// Somebody with another authority was refused.
 	}
+	if land.shared && !x.e.silent {
+		x.e.obs.Notice(ctx, Notice{Event: EventPrevented, Kind: x.kindOf, Operation: land.record.ID, To: land.record.State, Code: PreventedShared})
+	}
 	if err != nil {
 		var own *Error
 		switch {

@@ -23,15 +23,16 @@ func (f *flight) saw(r Record) { f.last.Store(&r) }
 // land hands out the flight's record: to its leader as it is, to followers as copies.
 func (f *flight) land(follower bool) landing {
 	if follower {
-		return landing{f.record.Clone(), true, f.by, f.said}
+		return landing{f.record.Clone(), true, true, f.by, f.said}
 	}
-	return landing{f.record, f.replayed, f.by, f.said}
+	return landing{f.record, f.replayed, false, f.by, f.said}
 }
 
 // landing is what a caller takes from a flight.
 type landing struct {
 	record   Record
 	replayed bool
+	shared   bool // with an earlier caller
 	by       string
 	said     Fact
 }

@@ -270,9 +270,12 @@ func reviewReason(r *Record) string {
 
 // report tells the observer about a write that was stored.
 func (e *Engine) report(ctx context.Context, w Write, r Record) {
+	if e.silent {
+		return
+	}
 	n := Notice{
 		Event: EventTransition, Kind: r.Kind, Operation: r.ID, From: w.Entry.From, To: w.Entry.To, Fact: w.Entry.Fact,
-		Source: w.Entry.Source, Disposition: w.Entry.Disposition, Attempt: w.Entry.Attempt, Version: r.Version,
+		Source: w.Entry.Source, Disposition: w.Entry.Disposition, Attempt: w.Entry.Attempt, Attempts: r.lastAttempt(), Version: r.Version,
 		Code: w.Entry.Code, Age: r.AsOf.Sub(r.CreatedAt),
 	}
 	switch {

@@ -85,6 +85,9 @@ func (e *Engine) seen(ctx context.Context, kept *Record, was Record) (Observed, 
 	if was.Fingerprint.Sum != kept.Fingerprint.Sum {
 		e.obs.Notice(ctx, Notice{Event: EventAlarm, Kind: EventKind, Operation: was.ID, To: was.State, Alarms: []string{AlarmEventChanged}})
 	}
+	if !e.silent {
+		e.obs.Notice(ctx, Notice{Event: EventPrevented, Kind: EventKind, Operation: was.ID, To: was.State, Code: PreventedEvent})
+	}
 	out := Observed{Event: was.ID, Duplicate: true, Parked: !was.State.Settled()}
 	if ev, err := was.event(); err == nil {
 		if op, err := e.matching(ctx, &ev); err == nil && op != nil {

@@ -23,11 +23,14 @@ type Notice struct {
 	Fact        Fact
 	Source      Source
 	Disposition Disposition
-	Attempt     int
+	Attempt     int // the attempt that it is about
+	Attempts    int // how many attempts the operation has had
 	Version     int64
-	Code        string        // a provider's word (cleaned), a review reason, or a class of error
+	Code        string        // a provider's word (cleaned), a review reason, a class of error, or why a call was prevented
 	Alarms      []string      // for EventAlarm
-	Age         time.Duration // since the operation's creation; for EventOverdue since it was due
+	Age         time.Duration // since the operation's creation; for EventOverdue since it was due, for EventTally of the oldest
+	Count       int64         // for EventTally: how many there are
+	Overdue     int64         // for EventTally: how many of them are due, and nobody claims them
 }
 
 // NoticeEvent says what kind of thing happened.
@@ -45,10 +48,13 @@ const (
 	EventHookError    NoticeEvent = "hook_error"    // the application's hook failed
 	EventPublishError NoticeEvent = "publish_error" // a message of the feed was not delivered: its Code is poison or outage
 	EventOverdue      NoticeEvent = "overdue"       // a due operation that nobody claims, or whose kind this process lacks
+	EventPrevented    NoticeEvent = "prevented"     // a call or event that was none of its own: Code says why; see PreventedReplay
+	EventRecovery     NoticeEvent = "recovery"      // a pass over an operation whose effect may exist ended: From and To say how
+	EventTally        NoticeEvent = "tally"         // how many operations of Kind are in the state To, see Options.TallyEvery
 )
 
 // LogObserver writes every notice to l: alarms as errors, trouble as warnings,
-// the rest at debug level, transitions at info level.
+// transitions at info level, the rest at debug level.
 func LogObserver(l *slog.Logger) Observer { return logObserver{l} }
 
 type logObserver struct{ log *slog.Logger }
@@ -58,7 +64,7 @@ func (o logObserver) Notice(ctx context.Context, n Notice) {
 	switch n.Event {
 	case EventTransition:
 		level = slog.LevelInfo
-	case EventEvidence, EventSchedule:
+	case EventEvidence, EventSchedule, EventPrevented, EventRecovery, EventTally:
 		level = slog.LevelDebug
 	case EventAlarm:
 		level = slog.LevelError
@@ -67,7 +73,7 @@ func (o logObserver) Notice(ctx context.Context, n Notice) {
 	if !o.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 12)
+	attrs := make([]slog.Attr, 0, 14)
 	add := func(k, v string) {
 		if v != "" {
 			attrs = append(attrs, slog.String(k, v))
@@ -83,6 +89,12 @@ func (o logObserver) Notice(ctx context.Context, n Notice) {
 	add("code", n.Code)
 	if n.Attempt > 0 {
 		attrs = append(attrs, slog.Int("attempt", n.Attempt))
+	}
+	if n.Attempts > 0 {
+		attrs = append(attrs, slog.Int("attempts", n.Attempts))
+	}
+	if n.Event == EventTally {
+		attrs = append(attrs, slog.Int64("count", n.Count), slog.Int64("overdue", n.Overdue))
 	}
 	if n.Version > 0 {
 		attrs = append(attrs, slog.Int64("version", n.Version))

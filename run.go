@@ -37,6 +37,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	if e.relays() {
 		wg.Go(func() { e.relay(rctx) })
 	}
+	if t, ok := e.store.(Tallier); ok && e.opts.TallyEvery > 0 && !e.silent {
+		wg.Go(func() { e.tallies(rctx, t) })
+	}
 	var looked time.Time
 	after := "" // where the last look for overdue rows ended
 	failures := 0

@@ -99,6 +99,16 @@ func (a Attempt) spent() bool { return a.harmless() || a.Fate == FateUnderway }
 // read is not nil if the current attempt is committed already and shall be sent now: its
 // operation as read back from its stored form. It returns the record as it is then; an error means that the store did not record what happened.
 func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any) (Record, error) {
+	if read != nil || !r.mayHaveLeft() {
+		return e.passOver(ctx, k, r, c, read)
+	}
+	from := r.compute(false)
+	out, err := e.passOver(ctx, k, r, c, nil)
+	e.recovery(ctx, from, &out, err)
+	return out, err
+}
+
+func (e *Engine) passOver(ctx context.Context, k kind, r Record, c *claim, read any) (Record, error) {
 	r.endBefore(c)
 	hctx, kp := e.keepAlive(ctx, r, c)
 	defer kp.stop()
@@ -252,6 +262,7 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, und
 		if err == nil {
 			out = rep.ev
 			out.source, out.attempt, out.began, out.honoured = ev.source, ev.attempt, ev.began, ev.honoured
+			e.proveNothing(ctx, &r, n, out.fact)
 		} else {
 			out.code = noAnswer(hctx, err)
 			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Attempt: n, Code: out.code})
@@ -272,6 +283,14 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, und
 			}
 		})
 	return record(ctx, rep, err)
+}
+
+// proveNothing tells the observer of an answer that proves nothing: the adapter says so, and a caller who counts
+// calls without an answer must not miss it.
+func (e *Engine) proveNothing(ctx context.Context, r *Record, attempt int, f Fact) {
+	if f == Unclear {
+		e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Attempt: attempt, Code: "unclear"})
+	}
 }
 
 // answerOf prepares the evidence of the current attempt's answer.
@@ -303,6 +322,7 @@ func (e *Engine) ask(ctx, hctx context.Context, k kind, r Record, c *claim, undo
 		if err == nil {
 			out = rep.ev
 			out.source, out.began = SourceLookup, ev.began
+			e.proveNothing(ctx, &asked, 0, out.fact)
 		} else {
 			out.code = noAnswer(hctx, err)
 			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: asked.Kind, Operation: asked.ID, Code: out.code})

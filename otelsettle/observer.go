@@ -29,6 +29,7 @@ const (
 	keyOperation   = attribute.Key("settle.operation.id") // of spans only
 	keyAttempt     = attribute.Key("settle.attempt")      // of spans only
 	keyCall        = attribute.Key("settle.call")         // submit or lookup
+	keyPrevented   = attribute.Key("settle.prevented")    // why a call had no effect of its own
 	keyError       = attribute.Key("error.type")
 )
 
@@ -67,7 +68,11 @@ type Observer struct {
 	tracer trace.Tracer
 
 	transitions, observations, alarms, noAnswers, lost, storeErrors, hookErrors, publishErrors metric.Int64Counter
-	duration, overdue                                                                          metric.Float64Histogram
+	prevented, recoveries                                                                      metric.Int64Counter
+	duration, overdue, recovery                                                                metric.Float64Histogram
+	attempts                                                                                   metric.Int64Histogram
+	operations, waiting                                                                        metric.Int64Gauge
+	oldest                                                                                     metric.Float64Gauge
 
 	mu    sync.Mutex
 	kinds kindSet
@@ -100,11 +105,28 @@ func New(opts *Options) (*Observer, error) {
 	count(&x.noAnswers, "settle.no_answers", "{call}", "Calls of a provider that ended without an answer.")
 	count(&x.lost, "settle.claims.lost", "{claim}", "Claims that their holder found lost.")
 	count(&x.storeErrors, "settle.store.errors", "{error}", "Failed calls of the store.")
+	count(&x.prevented, "settle.prevented", "{call}", "Calls and events that could have been a second effect, by why they were none.")
+	count(&x.recoveries, "settle.recoveries", "{pass}", "Passes over operations whose effect may exist, by the states before and after.")
+	measure(&x.recovery, "settle.recovery.duration", "From an operation's creation until a pass after its first ended what was unknown.")
+	gauge := func(to *metric.Int64Gauge, name, about string) {
+		g, err := m.Int64Gauge(name, metric.WithUnit("{operation}"), metric.WithDescription(about))
+		*to = g
+		errs = append(errs, err)
+	}
+	gauge(&x.operations, "settle.operations", "How many operations there are, by state, at the last count.")
+	gauge(&x.waiting, "settle.operations.overdue", "How many of them are due, and nobody claims them.")
+	var err error
+	x.oldest, err = m.Float64Gauge("settle.operations.age", metric.WithUnit("s"), metric.WithDescription("How long ago the oldest of them was created."))
+	errs = append(errs, err)
+	x.attempts, err = m.Int64Histogram("settle.operation.attempts", metric.WithUnit("{attempt}"),
+		metric.WithDescription("Requests that an operation had had when it was settled or went to review."),
+		metric.WithExplicitBucketBoundaries(0, 1, 2, 3, 5, 8, 13, 21, 50))
+	errs = append(errs, err)
 	count(&x.hookErrors, "settle.hook.errors", "{error}", "Failed consequences.")
 	count(&x.publishErrors, "settle.publish.errors", "{error}", "Messages of the feed that were not delivered, by what that says.")
 	measure(&x.duration, "settle.operation.duration", "From an operation's creation until it was settled or went to review.")
 	measure(&x.overdue, "settle.overdue", "For how long operations have been due that nobody claims, at each look.")
-	if err := errors.Join(errs...); err != nil {
+	if err = errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	for _, name := range o.Kinds {
@@ -139,6 +161,7 @@ func (o *Observer) Notice(ctx context.Context, n settle.Notice) {
 		o.transitions.Add(ctx, 1, metric.WithAttributes(kind, keyFrom.String(string(n.From)), to))
 		if n.To.Settled() || n.To == settle.StateReview {
 			o.duration.Record(ctx, n.Age.Seconds(), metric.WithAttributes(kind, to))
+			o.attempts.Record(ctx, int64(n.Attempts), metric.WithAttributes(kind, to))
 		}
 		o.observed(ctx, kind, n)
 		o.mark(ctx, "settle "+string(n.To), n)
@@ -151,7 +174,7 @@ func (o *Observer) Notice(ctx context.Context, n settle.Notice) {
 		}
 		o.mark(ctx, "settle alarm", n)
 	case settle.EventNoAnswer:
-		o.noAnswers.Add(ctx, 1, metric.WithAttributes(kind))
+		o.noAnswers.Add(ctx, 1, metric.WithAttributes(kind, keyError.String(n.Code))) // settle's own word
 	case settle.EventClaimLost:
 		o.lost.Add(ctx, 1, metric.WithAttributes(kind))
 	case settle.EventStoreError:
@@ -160,6 +183,19 @@ func (o *Observer) Notice(ctx context.Context, n settle.Notice) {
 		o.hookErrors.Add(ctx, 1, metric.WithAttributes(kind))
 	case settle.EventPublishError:
 		o.publishErrors.Add(ctx, 1, metric.WithAttributes(kind, keyError.String(n.Code)))
+	case settle.EventPrevented:
+		o.prevented.Add(ctx, 1, metric.WithAttributes(kind, keyPrevented.String(n.Code)))
+	case settle.EventRecovery:
+		to := keyState.String(string(n.To))
+		o.recoveries.Add(ctx, 1, metric.WithAttributes(kind, keyFrom.String(string(n.From)), to))
+		if n.To.Settled() || n.To == settle.StateReview && n.From != settle.StateReview {
+			o.recovery.Record(ctx, n.Age.Seconds(), metric.WithAttributes(kind, to))
+		}
+	case settle.EventTally:
+		at := metric.WithAttributes(kind, keyState.String(string(n.To)))
+		o.operations.Record(ctx, n.Count, at)
+		o.waiting.Record(ctx, n.Overdue, at)
+		o.oldest.Record(ctx, n.Age.Seconds(), at)
 	case settle.EventOverdue:
 		o.overdue.Record(ctx, n.Age.Seconds(), metric.WithAttributes(kind))
 	}

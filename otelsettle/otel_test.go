@@ -93,6 +93,10 @@ func (g *rig) points(name string) map[string]float64 {
 				for _, p := range d.DataPoints {
 					out[p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
 				}
+			case metricdata.Histogram[int64]:
+				for _, p := range d.DataPoints {
+					out[p.Attributes.Encoded(attribute.DefaultEncoder())] = float64(p.Sum)
+				}
 			case metricdata.Histogram[float64]:
 				for _, p := range d.DataPoints {
 					out[p.Attributes.Encoded(attribute.DefaultEncoder())] = float64(p.Count)
@@ -160,10 +164,15 @@ func TestMetrics(t *testing.T) {
 		"settle.call=lookup,settle.fact=applied,settle.kind=charge":  1,
 		"settle.call=submit,settle.fact=declined,settle.kind=charge": 1,
 	}, g.points("settle.provider.duration"))
-	assert.Equal(t, map[string]float64{"settle.kind=charge": 1}, g.points("settle.no_answers"))
+	assert.Equal(t, map[string]float64{"error.type=error,settle.kind=charge": 1}, g.points("settle.no_answers"))
 	assert.Equal(t, map[string]float64{
 		"settle.kind=charge,settle.state=succeeded": 1, "settle.kind=charge,settle.state=failed": 1,
 	}, g.points("settle.operation.duration"))
+	// One request each, and one replay.
+	assert.Equal(t, map[string]float64{
+		"settle.kind=charge,settle.state=succeeded": 1, "settle.kind=charge,settle.state=failed": 1,
+	}, g.points("settle.operation.attempts"))
+	assert.Equal(t, map[string]float64{"settle.kind=charge,settle.prevented=replay": 1}, g.points("settle.prevented"))
 	moves := g.points("settle.transitions")
 	assert.InDelta(t, 2, moves["settle.kind=charge,settle.state=submitting,settle.state.from="], 0, "%v", moves)
 	assert.InDelta(t, 1, g.points("settle.observations")["settle.disposition=applied,settle.fact=applied,settle.kind=charge,settle.source=lookup"], 0,
@@ -216,6 +225,7 @@ func TestEveryNotice(t *testing.T) {
 		settle.EventNoAnswer: "settle.no_answers", settle.EventClaimLost: "settle.claims.lost", settle.EventStoreError: "settle.store.errors",
 		settle.EventHookError: "settle.hook.errors", settle.EventOverdue: "settle.overdue",
 		settle.EventPublishError: "settle.publish.errors",
+		settle.EventPrevented:    "settle.prevented", settle.EventRecovery: "settle.recoveries", settle.EventTally: "settle.operations",
 	} {
 		before := len(g.points(name))
 		obs.Notice(t.Context(), settle.Notice{
@@ -223,7 +233,7 @@ func TestEveryNotice(t *testing.T) {
 		})
 		assert.Greater(t, len(g.points(name)), before, event)
 	}
-	assert.Equal(t, 9, next.n)
+	assert.Equal(t, 12, next.n)
 	for _, s := range g.spans.Ended() {
 		assert.Equal(t, otelsettle.TraceID("ev_1"), s.SpanContext().TraceID())
 		assert.Equal(t, s.Name() == "settle alarm", s.Status().Code == codes.Error)

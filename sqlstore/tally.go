@@ -9,14 +9,9 @@ import (
 )
 
 // Tally is how many operations of one kind are in one state.
-type Tally struct {
-	Kind           string
-	State          settle.State // as it is now: where a worker died it is unknown, not submitting
-	Count          int64
-	Oldest, Newest time.Time // when the first and the last of them was created
-	Overdue        int64     // those of them that have been due for longer than was asked, and nobody claimed
-	AsOf           time.Time // the database's clock
-}
+type Tally = settle.Tally
+
+var _ settle.Tallier = (*Store)(nil)
 
 // Tally counts operations by kind and state, in that order, parked and merged events
 // (settle.EventKind) among them. It reads every row, at once: for an operator's question or a

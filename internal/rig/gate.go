@@ -149,6 +149,15 @@ func (g *Gate) History(ctx context.Context, id string, after int64, limit int) (
 	return through(ctx, g, func(ctx context.Context) ([]settle.Entry, error) { return g.store.History(ctx, id, after, limit) })
 }
 
+// Tally implements settle.Tallier, where the store does.
+func (g *Gate) Tally(ctx context.Context, overdue time.Duration) ([]settle.Tally, error) {
+	t, ok := g.store.(settle.Tallier)
+	if !ok {
+		return nil, ErrDown
+	}
+	return through(ctx, g, func(ctx context.Context) ([]settle.Tally, error) { return t.Tally(ctx, overdue) })
+}
+
 // line is one process's way to the provider. When the process is dead nothing leaves it,
 // and nothing comes back.
 type line struct {
