@@ -124,7 +124,8 @@ func decide(s situation) decision {
 	case facts.escalated:
 		return decision{do: actReview, reason: ReasonEscalated}
 	case facts.loud > 0:
-		safe := s.contract.Keys.ConcurrentSafe && facts.windowOpen
+		// What the provider told of, and what an open attempt keeps from counting, is not sent again: then, too, it can only wait.
+		safe := s.contract.Keys.ConcurrentSafe && facts.windowOpen && s.looked != lookedFound
 		if !safe && (s.contract.Lookup == NoLookup || facts.quietIn < wait) {
 			wait = max(facts.quietIn, time.Millisecond)
 		}

@@ -453,3 +453,17 @@ func TestJitterOnlyAdds(t *testing.T) {
 	}
 	assert.Less(t, jitter(Forever), 2*365*24*time.Hour, "and none overflows")
 }
+
+// TestT20_ReversedBeforeQuiet: the reply was lost, and the lookup says that the refund came undone while a request may
+// still land. Nothing is sent and nobody is asked: it waits until that is over, and then the same answer settles it.
+func TestT20_ReversedBeforeQuiet(t *testing.T) {
+	r, state := after(operation(try(1, FateOpen)), observed(SourceLookup, Reversed, "A"))
+	assert.Equal(t, StateUnknown, state)
+	concurrent := func(s *situation) { s.contract.Keys.ConcurrentSafe = true }
+	r.Waits = 98
+	loud := at(r.Attempts[0].End.Add(testGrace - time.Second).Sub(t0))
+	got := decide(situationOf(&r, concurrent, loud, tries(100), saw(lookedFound)))
+	assert.Equal(t, actWait, got.do)
+	assert.True(t, got.quiet, "it is no try: nothing could be sent")
+	assert.LessOrEqual(t, got.in, 5*time.Minute)
+}

@@ -116,15 +116,19 @@ func crashPlay(t *testing.T, s *Scene, open OpenStore, defect *crashDefect, stri
 func (w *sceneWorld) recover() {
 	time.Sleep(max(0, time.Until(w.downUntil)))
 	p := w.proc("R")
+	w.finish(p)
 	for range 200 {
 		var next time.Time
-		for _, r := range w.records() {
+		for _, r := range append(w.records(), w.kept()...) {
 			if !atRest(r) && !r.Due.IsZero() && (next.IsZero() || r.Due.Before(next)) {
 				next = r.Due
 			}
 		}
-		if next.IsZero() {
+		if next.IsZero() && !w.mends(p) {
 			return
+		}
+		if next.IsZero() {
+			continue
 		}
 		time.Sleep(max(time.Until(next), 0) + time.Millisecond)
 		for _, o := range w.provider.Ledger() {

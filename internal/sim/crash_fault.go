@@ -165,6 +165,9 @@ func (s *sceneStore) Claim(ctx context.Context, cl settle.Claim) (out []settle.R
 		return s.p.w.store.Claim(ctx, cl) // a poll that finds nothing; how many there are is chance
 	}
 	c := &sceneCall{Site: siteClaim, quiet: true}
+	if slices.Equal(cl.Kinds, []string{settle.RetentionKind}) {
+		c.Site = sitePlace
+	}
 	_, err = sceneThrough(s.p, c, func() (string, error) {
 		out, err = s.p.w.store.Claim(ctx, cl)
 		return s.p.w.claimed(out, cl), err
@@ -197,7 +200,16 @@ func (s *sceneStore) Renew(ctx context.Context, held []settle.Held, lease time.D
 }
 
 func (s *sceneStore) List(ctx context.Context, q settle.Query) (out []settle.Record, err error) {
-	_, err = sceneThrough(s.p, &sceneCall{Site: siteOverdue, quiet: true}, func() (string, error) {
+	site := siteReport
+	switch {
+	case q.Overdue > 0 && s.p.w.scene.retains > 0:
+		return s.p.w.store.List(ctx, q) // retention works beside it: which comes first is chance
+	case q.Overdue > 0:
+		site = siteOverdue
+	case s.p.w.scene.retains > 0:
+		site = siteOld
+	}
+	_, err = sceneThrough(s.p, &sceneCall{Site: site, quiet: true}, func() (string, error) {
 		out, err = s.p.w.store.List(ctx, q)
 		return "", err
 	})

@@ -12,6 +12,9 @@ const (
 	siteClaim   = "claim due"         // a worker asks for what is due
 	siteRenew   = "renew"             // a holder keeps its claim
 	siteOverdue = "list overdue"      // a worker looks for what nobody claims
+	siteReport  = "list for a report" // the operations of a window
+	siteOld     = "list for retention"
+	sitePlace   = "claim retention"   // who looks for what is old
 	siteIntent  = "read the intent"   // is it known?
 	siteID      = "read by id"        // the operation itself, its parent or its child
 	siteFirst   = "commit first send" // registration with the first attempt in it
@@ -36,6 +39,16 @@ func siteCommit(ch settle.Change) string {
 	x := w.Entry
 	var what string
 	switch {
+	case w.Record.Kind == settle.RetentionKind:
+		return "commit retention"
+	case x.Note == "pruned":
+		return "commit pruned"
+	case w.Record.Kind == settle.EventKind && x.Note == "parked":
+		return "commit parked event"
+	case w.Record.Kind == settle.EventKind && x.Disposition == settle.DispositionControl:
+		return "commit orphan"
+	case w.Record.Kind == settle.EventKind:
+		return "commit event alone"
 	case x.Note == "replaced":
 		what = "next try"
 	case w.IfVersion == 0 && w.Record.Fingerprint.IsZero():
@@ -50,6 +63,10 @@ func siteCommit(ch settle.Change) string {
 		what = "reply" // or that nothing was sent after all
 	case x.Source == settle.SourceReply:
 		what = "reply"
+	case x.Source == settle.SourceEvent:
+		what = "event"
+	case x.Source == settle.SourceReport:
+		what = "report line"
 	case x.Source == settle.SourceLookup:
 		what = "lookup"
 	case x.Source == settle.SourcePerson && x.Code == settle.CodeAssigned:

@@ -20,6 +20,7 @@ var sceneFiles embed.FS
 //	# a comment
 //	provider keys=5m lookup=none     the provider, and the contract that states it
 //	hook                             a success ships a parcel, in the same commit
+//	retention 1h                     payloads are removed after so long
 //	always charge succeeded          whatever fails: where recovery ends
 //	next reply lost                  what befalls the next request, or "next lookup …"
 //	A: execute order-17 1999 EUR     a call in process A; with "&" at its end nobody waits for it
@@ -27,7 +28,7 @@ var sceneFiles embed.FS
 //	wait 2s                          time passes
 //	B: work                          B's worker does what is due now
 //
-// The verbs are in scenario_step.go, the names of calls in crash_site.go.
+// The verbs are in scenario_step.go and scenario_life.go, the names of calls in crash_site.go.
 type Scene struct {
 	Name string
 
@@ -37,6 +38,7 @@ type Scene struct {
 	hook     bool
 	always   map[string][]settle.State // by kind
 	keyless  bool
+	retains  time.Duration
 	recorded string // the file as it is
 }
 
@@ -80,6 +82,8 @@ func parseScene(name, text string) (*Scene, error) {
 			err = s.parseProvider(f[1:])
 		case f[0] == "hook":
 			s.hook = true
+		case f[0] == "retention" && len(f) == 2:
+			s.retains, err = time.ParseDuration(f[1])
 		case f[0] == "always" && len(f) == 3:
 			for state := range strings.SplitSeq(f[2], "|") {
 				s.always[f[1]] = append(s.always[f[1]], settle.State(state))

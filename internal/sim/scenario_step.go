@@ -18,7 +18,7 @@ import (
 func (w *sceneWorld) step(line string) error {
 	f := strings.Fields(line)
 	switch {
-	case len(f) == 0, strings.HasPrefix(line, "#"), f[0] == "always", f[0] == "hook" && len(f) == 1:
+	case len(f) == 0, strings.HasPrefix(line, "#"), f[0] == "always", f[0] == "hook" && len(f) == 1, f[0] == "retention":
 		return nil
 	case f[0] == "provider" && strings.Contains(line, "="):
 		return nil
@@ -53,6 +53,9 @@ func (w *sceneWorld) providerStep(f []string) error {
 		w.provider.ForgetKeys()
 		return nil
 	}
+	if ok, err := w.lifeProvider(f); ok {
+		return err
+	}
 	return errors.New("no such step")
 }
 
@@ -80,6 +83,10 @@ func (w *sceneWorld) nextStep(f []string) error {
 		return err
 	case len(f) == 3 && f[0] == "429":
 		w.provider.Script(providertest.RateLimit(duration(f[2])))
+	case len(f) == 3 && f[0] == "answers" && f[1] == "late":
+		release := make(chan struct{})
+		time.AfterFunc(duration(f[2]), func() { close(release) })
+		w.provider.Script(providertest.HangAfter(release))
 	case len(f) == 2 && f[0] == "slow":
 		w.provider.Script(providertest.Slow(duration(f[1])))
 	case len(f) == 3 && f[0] == "lands":
@@ -138,8 +145,19 @@ func (w *sceneWorld) procStep(name string, f []string) error {
 	case verb == "resolve" && len(args) == 2:
 		call = func() (string, error) { return p.resolve(args[0], args[1]) }
 	default:
-		return errors.New("no such step")
+		if call = p.lifeStep(verb, args); call == nil {
+			return errors.New("no such step")
+		}
 	}
+	if background {
+		w.loose.Go(func() { w.told(p, call) })
+		return nil
+	}
+	return w.told(p, call)
+}
+
+// told makes a call and tells what came of it.
+func (w *sceneWorld) told(p *sceneProc, call func() (string, error)) error {
 	text, err := call()
 	if err == nil && p.alive() {
 		w.say(p.name, "returns %s", text)
@@ -215,20 +233,24 @@ func (w *sceneWorld) execute(p *sceneProc, verb string, args []string, backgroun
 	return nil
 }
 
-// compensate is Compensate: OP REASON [AMOUNT].
+// compensate is Compensate: OP REASON [AMOUNT [REF]]; an amount of - is the whole.
 func (p *sceneProc) compensate(args []string) (string, error) {
 	id, err := p.w.id(args[0])
 	if err != nil {
 		return "", err
 	}
 	var req providertest.Refund
-	if len(args) > 2 {
+	if len(args) > 2 && args[2] != "-" {
 		if req.Amount, err = strconv.ParseInt(args[2], 10, 64); err != nil {
 			return "", err
 		}
 		req.Currency = "EUR"
 	}
-	out, err := p.refund.Compensate(context.Background(), settle.Effect{Operation: id}, args[1], req)
+	effect := settle.Effect{Operation: id}
+	if len(args) > 3 {
+		effect.Ref = args[3]
+	}
+	out, err := p.refund.Compensate(context.Background(), effect, args[1], req)
 	if p.alive() {
 		p.w.caller(&out.Record, err)
 	}

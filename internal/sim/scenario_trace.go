@@ -85,6 +85,11 @@ func (w *sceneWorld) wrote(ch settle.Change, recs []settle.Record, err error) st
 func (w *sceneWorld) write(x settle.Write, r settle.Record) string {
 	var b strings.Builder
 	e := x.Entry
+	w.mu.Lock()
+	if l := w.labels[e.Note]; l != "" { // of an event's operation, or an operation's event
+		e.Note = "of " + l
+	}
+	w.mu.Unlock()
 	fmt.Fprintf(&b, "%s v%d ", w.label(r.ID), r.Version)
 	b.WriteString(moved(e.From, e.To) + " (" + said(e) + ")")
 	if e.Note == "ledger" {
@@ -126,7 +131,7 @@ func said(e settle.Entry) string {
 		}
 		if e.Source == settle.SourcePerson && e.Fact == settle.Unclear {
 			fact = "resume"
-			if e.Code == settle.CodeAssigned {
+			if e.Code == settle.CodeAssigned || e.Code == settle.CodeRedriven {
 				fact = "" // the code says it
 			}
 		}
@@ -161,6 +166,8 @@ func dueOf(x settle.Write, r settle.Record) string {
 		return ""
 	case x.DueIn == 0:
 		return "due now"
+	case r.Kind == settle.RetentionKind:
+		return "due later"
 	case r.Token != "":
 		return fmt.Sprintf("leased for %v", x.DueIn)
 	}
@@ -173,8 +180,14 @@ func dueOf(x settle.Write, r settle.Record) string {
 	if d := r.RetryAt.Sub(r.AsOf); about(d) {
 		return fmt.Sprintf("due when the provider asked, in about %v", d)
 	}
+	if d := backoff(r.HookTries); r.HookTries > 0 && r.Consequence == settle.ConsequenceDue && about(d) {
+		return fmt.Sprintf("due in about %v", d)
+	}
 	if r.State.Settled() && about(time.Minute) {
 		return "due in about 1m0s"
+	}
+	if d := backoff(r.Tries + 1); r.Kind == settle.EventKind && about(d) {
+		return fmt.Sprintf("due in about %v", d)
 	}
 	for _, d := range []time.Duration{time.Hour, backoff(r.Tries), backoff(r.HookTries), backoff(last)} {
 		if about(d) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,9 @@ type sceneWorld struct {
 	claims    map[string]int64  // rows handed out by Store.Claim, which leave no history
 	answers   []sceneAnswer
 	cleared   map[string]time.Time // when a person recorded that no request had an effect
+	events    map[string]*sceneEvent
+	doubled   map[string]bool // operations whose effect somebody else repeated
+	books     *sceneBooks
 	problems  []string
 	log       bytes.Buffer
 	downUntil time.Time // the store
@@ -64,13 +68,14 @@ type sceneAnswer struct {
 	harmless bool // the answer says that the request did nothing, and it came
 }
 
-// sceneProc is a process: an engine with the kinds "charge" and "refund".
+// sceneProc is a process: an engine with the kinds "charge", "refund" and "void".
 type sceneProc struct {
 	w      *sceneWorld
 	name   string
 	engine *settle.Engine
 	charge *settle.Executor[providertest.Payment, providertest.Receipt]
 	refund *settle.Executor[providertest.Refund, providertest.Receipt]
+	void   *settle.Executor[providertest.Void, providertest.Receipt]
 	dead   bool // under w.mu
 	faults []*sceneFault
 	runs   []chan struct{} // workers that may still work
@@ -96,7 +101,7 @@ func newSceneWorld(t *testing.T, s *Scene, open OpenStore, defect *crashDefect) 
 	w := &sceneWorld{
 		t: t, scene: s, defect: defect, provider: providertest.New(&keys), raw: open(t), began: time.Now(),
 		procs: map[string]*sceneProc{}, labels: map[string]string{}, claims: map[string]int64{},
-		cleared: map[string]time.Time{},
+		cleared: map[string]time.Time{}, events: map[string]*sceneEvent{}, doubled: map[string]bool{},
 	}
 	w.store = w.raw
 	if defect.store != nil {
@@ -126,7 +131,9 @@ func (w *sceneWorld) proc(name string) *sceneProc {
 	log := slog.New(slog.NewTextHandler(sceneLog{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	// One operation at a time, so that traces are in one order. A worker is told when to look.
-	p.engine, err = settle.Open(&sceneStore{p}, &settle.Options{Concurrency: 1, PollInterval: 100 * time.Hour, Logger: log})
+	p.engine, err = settle.Open(&sceneStore{p}, &settle.Options{
+		Concurrency: 1, PollInterval: 100 * time.Hour, OrphanAfter: 30 * time.Minute, Retention: w.scene.retains, Logger: log,
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -136,6 +143,7 @@ func (w *sceneWorld) proc(name string) *sceneProc {
 	}
 	api := providertest.API(&sceneAPI{p})
 	charge := providertest.ChargeAdapter(api, promise)
+	charge.EventFunc = providertest.ReadEvent(providertest.KindCharge)
 	if w.defect.adapter != nil {
 		w.defect.adapter(&charge, api)
 	}
@@ -146,8 +154,16 @@ func (w *sceneWorld) proc(name string) *sceneProc {
 	if p.charge, err = settle.New(p.engine, "charge", charge, opts); err != nil {
 		w.t.Fatal(err)
 	}
+	refund := providertest.RefundAdapter(api, promise)
+	refund.EventFunc = providertest.ReadEvent(providertest.KindRefund)
 	ro := &settle.ExecutorOptions[providertest.Refund, providertest.Receipt]{Undoes: "charge"}
-	if p.refund, err = settle.New(p.engine, "refund", providertest.RefundAdapter(api, promise), ro); err != nil {
+	if p.refund, err = settle.New(p.engine, "refund", refund, ro); err != nil {
+		w.t.Fatal(err)
+	}
+	void := providertest.VoidAdapter(api, promise)
+	void.EventFunc = providertest.ReadEvent(providertest.KindVoid)
+	p.void, err = settle.New(p.engine, "void", void, &settle.ExecutorOptions[providertest.Void, providertest.Receipt]{Undoes: "charge"})
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.mu.Lock()
@@ -243,7 +259,19 @@ func (w *sceneWorld) label(id string) string {
 		return ""
 	}
 	if w.labels[id] == "" {
-		w.labels[id] = fmt.Sprintf("op%d", len(w.labels)+1)
+		what, n := "op", 1
+		if strings.HasPrefix(id, "ev_") {
+			what = "event"
+		}
+		for _, l := range w.labels {
+			if strings.HasPrefix(l, what) {
+				n++
+			}
+		}
+		w.labels[id] = fmt.Sprintf("%s%d", what, n)
+		if id == settle.RetentionKind {
+			w.labels[id] = "place"
+		}
 	}
 	return w.labels[id]
 }
