@@ -214,8 +214,8 @@ func TestState_Next(t *testing.T) {
 			assert.False(t, s.Settled(), s)
 		case NextStop:
 			assert.True(t, s.Settled(), s)
-		case NextFixRequest:
-			t.Errorf("%s: only a refused call is to be fixed", s)
+		case NextFixRequest, NextShowReversal:
+			t.Errorf("%s: only a refused call is to be fixed, and only evidence tells of a reversal", s)
 		}
 		assert.NotEqual(t, Next("").Advice(), "", s)
 		r := Record{State: s}

@@ -135,7 +135,7 @@ func (w *sceneWorld) procStep(name string, f []string) error {
 	case verb == "compensate" && len(args) >= 2:
 		call = func() (string, error) { return p.compensate(args) }
 	case verb == "cancel" && len(args) == 1:
-		call = func() (string, error) {
+		call = func() (string, error) { //nolint:unparam // as every call
 			err := p.charge.Cancel(context.Background(), settle.Intent{Scope: sceneScope, Subject: args[0], Purpose: scenePurpose}, "changed_mind")
 			w.caller(nil, err)
 			return w.verdict(settle.Record{}, false, err), nil
@@ -150,7 +150,7 @@ func (w *sceneWorld) procStep(name string, f []string) error {
 		}
 	}
 	if background {
-		w.loose.Go(func() { w.told(p, call) })
+		w.loose.Go(func() { _ = w.told(p, call) })
 		return nil
 	}
 	return w.told(p, call)
