@@ -93,7 +93,7 @@ const CodeRedriven = "redriven"
 // Redrive runs a consequence that was set aside again, with as many tries as at first, and at once where this
 // engine has the hook; else it makes it due for a worker that has. A nil error says that it ran, or is due.
 // The same for a message of the feed, of which id may be the operation's or that of the record that keeps its place.
-// ErrSettled if there is none to run, ErrNotFound, ErrInvalid: nothing was changed. ErrStore: it may
+// ErrSettled if there is none to run, ErrRefused by the policy, ErrNotFound, ErrInvalid: nothing was changed. ErrStore: it may
 // have been; the same call again is safe.
 func (e *Engine) Redrive(ctx context.Context, id string, by By) error {
 	r, err := e.get(ctx, ByID(id))
@@ -105,8 +105,12 @@ func (e *Engine) Redrive(ctx context.Context, id string, by By) error {
 			return invalid("redrive", r.Kind, field, "required: text of at most 1024 bytes")
 		}
 	}
+	may, err := e.permitFor(ctx, "redrive", &r, by.Actor, Ask{Action: ActionRedrive})
+	if err != nil {
+		return err
+	}
 	if r.Kind == FeedKind || r.Feed.Pending() {
-		if done, err := e.redriveFeed(ctx, strings.TrimPrefix(id, feedID("")), by); done || err != nil {
+		if done, err := e.redriveFeed(ctx, strings.TrimPrefix(id, feedID("")), by, may); done || err != nil {
 			return err
 		}
 	}
@@ -115,9 +119,9 @@ func (e *Engine) Redrive(ctx context.Context, id string, by By) error {
 			return nil, &Error{Do: "redrive", Kind: r.Kind, ID: id, State: next.State, Err: ErrSettled, Cause: because("no consequence is due")}
 		}
 		next.Consequence, next.HookTries = ConsequenceArmed, 0
-		return &edit{now: next.AsOf, dueIn: Never, entry: Entry{
+		return may.signed(&edit{now: next.AsOf, dueIn: Never, entry: Entry{
 			Source: SourcePerson, Code: CodeRedriven, Actor: by.Actor, Note: by.Reason,
-		}}, nil
+		}}), nil
 	})
 	e.Wake()
 	return err

@@ -9,7 +9,7 @@ import (
 // what comes after it waits.
 
 // redriveFeed makes a message that was set aside due at once. done is false if there is none.
-func (e *Engine) redriveFeed(ctx context.Context, operation string, by By) (done bool, err error) {
+func (e *Engine) redriveFeed(ctx context.Context, operation string, by By, may permit) (done bool, err error) {
 	place, err := e.get(ctx, ByID(feedID(operation)))
 	if err != nil {
 		return false, e.storeError("redrive", FeedKind, operation, err)
@@ -19,9 +19,9 @@ func (e *Engine) redriveFeed(ctx context.Context, operation string, by By) (done
 			return nil, errStop
 		}
 		next.Review, next.Tries, next.Waits = nil, 0, 0
-		return &edit{now: next.AsOf, entry: Entry{
+		return may.signed(&edit{now: next.AsOf, entry: Entry{
 			Source: SourcePerson, Disposition: DispositionControl, Code: CodeRedriven, Actor: by.Actor, Note: by.Reason,
-		}}, nil
+		}}), nil
 	})
 	e.Wake()
 	return done, err
