@@ -42,7 +42,7 @@ func export(t *testing.T) exported {
 		obs, err := otelsettle.New(opts)
 		ok(t, err)
 		world := rig.New(t, memstore.New(nil), nil)
-		p := world.Bare(&settle.Options{Observer: obs})
+		p := world.Bare(&settle.Options{Observer: obs, TallyEvery: time.Minute})
 		charges := make(prober)
 		a, err := otelsettle.Wrap(charges.adapter(world.Promise), "charge", opts)
 		ok(t, err)
@@ -60,6 +60,7 @@ func export(t *testing.T) exported {
 		}
 		for order := range charges {
 			_, _ = x.Execute(t.Context(), rig.Op(order, 1999, "EUR"))
+			_, _ = x.Execute(t.Context(), rig.Op(order, 1999, "EUR")) // a replay
 		}
 		time.Sleep(20 * time.Minute) // nobody works: they are due
 		p.Work()
