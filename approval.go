@@ -3,6 +3,7 @@ package settle
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"time"
 )
 
@@ -62,7 +63,7 @@ func (x *Executor[Req, Res]) Fingerprint(op Operation[Req]) (string, error) {
 
 // approve checks an approval against the operation it is bound to. refused counts only
 // while no record exists, like every precondition; err says that the approval is malformed.
-func (d *draft) approve(a *Approval) (refused, err error) {
+func (d *draft) approve(a *Approval, rule *hashRule) (refused, err error) {
 	if a == nil {
 		return nil, nil
 	}
@@ -70,7 +71,9 @@ func (d *draft) approve(a *Approval) (refused, err error) {
 	if checkName("By", a.By, MaxSubject) != nil || a.Fingerprint == "" || !keepable(a.Note) {
 		return nil, invalid(d.do, r.Kind, "Approval", "By and Fingerprint are required, Note is text of at most 1024 bytes")
 	}
-	if a.Fingerprint != approvable(r, Undo{Operation: r.Undoes.Operation, Ref: r.Undoes.Ref}, r.Fingerprint) {
+	undo := Undo{Operation: r.Undoes.Operation, Ref: r.Undoes.Ref}
+	is := func(fp Fingerprint) bool { return a.Fingerprint == approvable(r, undo, fp) }
+	if !is(r.Fingerprint) && !slices.ContainsFunc(rule.each(r.Request), is) { // it may have been made under an older key
 		why := because("the approval is for another request or intent")
 		return &Error{Do: d.do, Kind: r.Kind, Err: ErrRefused, Fields: []string{"Approval"}, Cause: why}, nil
 	}

@@ -171,7 +171,7 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	if x.opts.OnSuccess != nil {
 		d.record.Consequence = ConsequenceArmed
 	}
-	refused, err := d.approve(op.Approval)
+	refused, err := d.approve(op.Approval, x.rule)
 	if err != nil {
 		return nil, err
 	}
@@ -262,8 +262,8 @@ func (x *Executor[Req, Res]) finishKey(d *draft, generation int) {
 
 // differing explains a mismatch: names, never values (I3).
 func differing(stored *Record, d *draft) []string {
-	if stored.Request == nil {
-		return nil // after retention only the hash is left
+	if stored.Request == nil || stored.Request.Sealed() {
+		return nil // after retention, or without its key, only the hash is left
 	}
 	return slices.Clip(differingFields(stored.Fingerprint, stored.Request, d.record.Request))
 }

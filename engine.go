@@ -27,7 +27,8 @@ type Engine struct {
 	// silent: nobody hears notices, and those that are only measures are not made.
 	silent bool
 
-	known intents
+	known        intents
+	fingerprints fingerprintKeys
 
 	mu       sync.Mutex
 	kinds    map[string]kind
@@ -68,6 +69,12 @@ type Options struct {
 	Retention time.Duration
 	// Policy says who may start, undo, cancel or decide what. Defaults to nil: whoever can call may.
 	Policy Policy
+	// Sealer encrypts requests, results, events, providers' and people's words on their way to the store: see docs/encryption.md for what stays
+	// readable. It may be set, and keys rotated, at any time: what was written before is read as it is. Defaults to nil: nothing is sealed.
+	Sealer Sealer
+	// FingerprintKeys make fingerprints keyed: the first makes new ones, all verify. They may be added, in front, at any time, and
+	// must stay as long as operations have fingerprints by them. Defaults to none.
+	FingerprintKeys []FingerprintKey
 	// PollInterval is how often Run asks the store for due operations when nothing
 	// nudges it. Defaults to 1 second.
 	PollInterval time.Duration
@@ -144,6 +151,9 @@ func (o Options) problem() (field, reason string) {
 	case o.Concurrency < 0:
 		return "Options.Concurrency", "negative"
 	}
+	if why := fingerprintKeys(o.FingerprintKeys).problem(); why != "" {
+		return "Options.FingerprintKeys", why
+	}
 	if o.Scope != "" {
 		if err := checkName("Options.Scope", o.Scope, MaxScope); err != nil {
 			return "Options.Scope", err.Error()
@@ -179,6 +189,10 @@ func Open(store Store, opts *Options) (*Engine, error) {
 	if l, ok := store.(Local); ok {
 		e.local = l.LocalReads()
 	}
+	if o.Sealer != nil {
+		e.store = &vault{Store: store, lock: lock{o.Sealer}}
+	}
+	e.fingerprints = fingerprintKeys(o.FingerprintKeys).clone()
 	switch {
 	case e.obs != nil:
 	case o.Logger != nil:
@@ -451,7 +465,7 @@ func (e *Engine) storeError(do, kind, id string, err error) error {
 	if errors.As(err, &own) {
 		return err
 	}
-	for _, s := range []error{ErrNotFound, ErrUncommitted, ErrRetryTx, ErrInvalid, ErrConflict} {
+	for _, s := range []error{ErrSealed, ErrNotFound, ErrUncommitted, ErrRetryTx, ErrInvalid, ErrConflict} {
 		if errors.Is(err, s) {
 			return &Error{Do: do, Kind: kind, ID: id, Err: s, Cause: err}
 		}

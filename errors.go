@@ -195,7 +195,7 @@ func (e *Error) Next() Next {
 	case errors.Is(e.Err, ErrActionRequired):
 		return NextAskCustomer
 	case errors.Is(e.Err, ErrWaiting), errors.Is(e.Err, ErrUncommitted), errors.Is(e.Err, ErrRetryTx),
-		errors.Is(e.Err, ErrDraining), errors.Is(e.Err, ErrStore):
+		errors.Is(e.Err, ErrDraining), errors.Is(e.Err, ErrStore), errors.Is(e.Err, ErrSealed):
 		return NextRetry
 	case errors.Is(e.Err, ErrPending), errors.Is(e.Err, ErrConsequence):
 		return NextWait

@@ -115,17 +115,16 @@ func (ev *Event) problem() (field string, err error) {
 // record makes the record that keeps ev. An event is an operation of its own kind, whose effect
 // is that it was merged: so the inbox needs nothing of a store that operations do not need, and
 // what is parked is due, claimed, retried and reviewed like everything else (I10).
-func (ev *Event) record() (Record, error) {
+func (ev *Event) record(key *FingerprintKey) (Record, error) {
 	body, err := json.Marshal(keptEvent{
 		Type: ev.Type, Operation: ev.Operation, Ref: ev.Ref, Parent: ev.Parent, Sequence: ev.Sequence, At: stamp(ev.At), Payload: ev.Payload,
 	})
 	if err != nil {
 		return Record{}, err
 	}
-	sum := sha256.Sum256(ev.Payload)
 	return Record{
 		ID: eventID(ev.Account, ev.ID), Scope: eventScope(ev.Account), Kind: EventKind, Subject: ev.ID, Purpose: "event", Account: ev.Account,
-		Fingerprint: Fingerprint{Rule: "sha256", Sum: hex.EncodeToString(sum[:])}, Request: body, State: StateCreated,
+		Fingerprint: key.event(ev.Payload), Request: body, State: StateCreated,
 	}, nil
 }
 
@@ -157,6 +156,9 @@ func eventScope(account string) string {
 // event is the inverse of record.
 func (r *Record) event() (Event, error) {
 	var k keptEvent
+	if r.Request.Sealed() {
+		return Event{}, ErrSealed
+	}
 	if err := json.Unmarshal(r.Request, &k); err != nil {
 		return Event{}, ErrCorrupt
 	}

@@ -103,10 +103,8 @@ func (e *Engine) newUndo(ctx context.Context, on committer, k kind, d *draft) (R
 	case d.ambiguous:
 		return Record{}, false, invalid(d.do, d.record.Kind, "Undoes", "name the reference: the operation has several effects")
 	case twin != nil:
-		if ok, err := k.covers(twin.Fingerprint, d.record.Request); err != nil || !ok {
-			err := &Error{
-				Do: d.do, Kind: d.record.Kind, ID: twin.ID, State: twin.State, Err: ErrMismatch, Fields: differing(twin, d), Cause: err,
-			}
+		if ok, err := sameRequest(k, twin, d.record.Request); err != nil || !ok {
+			err := d.mismatch(twin, err)
 			e.prevented(ctx, d.record.Kind, twin, err)
 			return Record{}, false, err
 		}
@@ -354,12 +352,10 @@ func (e *Engine) compare(ctx context.Context, on committer, k kind, d *draft, cu
 	}
 	ok := cur.Fingerprint.Sum == mine.Fingerprint.Sum
 	if cur.Fingerprint.Rule != mine.Fingerprint.Rule || !slices.Equal(cur.Fingerprint.Volatile, mine.Fingerprint.Volatile) {
-		ok, err = k.covers(cur.Fingerprint, mine.Request) // by the rule of the record, not today's
+		ok, err = sameRequest(k, &cur, mine.Request) // by the rule of the record, not today's
 	}
 	if err != nil || !ok {
-		return Record{}, false, &Error{
-			Do: d.do, Kind: mine.Kind, ID: cur.ID, State: cur.State, Err: ErrMismatch, Fields: differing(&cur, d), Cause: err,
-		}
+		return Record{}, false, d.mismatch(&cur, err)
 	}
 	if !cur.mayHaveLeft() && !cur.State.Settled() && !cur.Claimed() && cur.Withdrawn == "" && string(cur.Request) != string(mine.Request) {
 		r, err := e.refresh(ctx, on, d, cur)
@@ -396,6 +392,15 @@ func (e *Engine) replace(k kind, d *draft, cur *Record) error {
 	w, _ := e.conclude(k, cur, &next, ed, false)
 	d.replaced = &w
 	return nil
+}
+
+// mismatch is the refusal of another request, and of one of which nobody can tell since the keys are gone.
+func (d *draft) mismatch(cur *Record, err error) error {
+	what := ErrMismatch
+	if errors.Is(err, ErrSealed) {
+		what = ErrSealed
+	}
+	return &Error{Do: d.do, Kind: d.record.Kind, ID: cur.ID, State: cur.State, Err: what, Fields: differing(cur, d), Cause: err}
 }
 
 func (d *draft) conflict(cur *Record, field, why string) error {

@@ -134,6 +134,7 @@ func New[Req, Res any](e *Engine, kind string, a ProviderAdapter[Req, Res], opts
 	if x.rule, err = newHashRule(append(tags, x.opts.Volatile...)); err != nil {
 		return nil, bad("Volatile", err.Error())
 	}
+	x.rule = x.rule.under(e.fingerprints)
 	if err := e.register(x); err != nil {
 		return nil, err
 	}
@@ -191,7 +192,7 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 			return x.refused(&Error{Do: do, Kind: x.kindOf, Err: ErrDraining})
 		case !errors.As(err, &own):
 			return x.refused(x.e.storeError(do, x.kindOf, "", err))
-		case land.record.ID == "" || land.record.Fingerprint.Sum != d.record.Fingerprint.Sum:
+		case land.record.ID == "" || !land.record.Fingerprint.mayBe(d.record.Fingerprint):
 			if own.Do == "" {
 				own.Do, own.Kind = do, x.kindOf
 			}
@@ -230,11 +231,12 @@ func (x *Executor[Req, Res]) RegisterTx(ctx context.Context, tx Tx, op Operation
 	if tx == nil {
 		return Record{}, invalid("register", x.kindOf, "tx", "nil")
 	}
-	d, err := x.draft(ctx, tx, "register", op)
+	on := x.e.inside(tx)
+	d, err := x.draft(ctx, on, "register", op)
 	if err != nil {
 		return Record{}, err
 	}
-	r, _, _, err := x.e.create(ctx, tx, x, d, false)
+	r, _, _, err := x.e.create(ctx, on, x, d, false)
 	return r, err
 }
 
@@ -271,7 +273,7 @@ func (x *Executor[Req, Res]) refused(err error) (Outcome[Res], error) {
 
 func (x *Executor[Req, Res]) verdict(do string, r Record, replayed bool) (Outcome[Res], error) {
 	out := Outcome[Res]{Record: r, Replayed: replayed, Next: r.Next()}
-	if len(r.Result) > 0 {
+	if len(r.Result) > 0 && !r.Result.Sealed() {
 		res := new(Res)
 		if err := decodeStored(r.Result, res, x.numbers); err == nil {
 			out.result = res
@@ -279,6 +281,9 @@ func (x *Executor[Req, Res]) verdict(do string, r Record, replayed bool) (Outcom
 	}
 	if err := r.verdict(); err != nil {
 		e := &Error{Do: do, Kind: r.Kind, ID: r.ID, State: r.State, Err: err}
+		if r.Request.Sealed() && !r.State.Settled() {
+			e.Cause = ErrSealed
+		}
 		switch {
 		case r.State == StateFailed:
 			e.Code, e.undone = r.Code, r.cameUndone()

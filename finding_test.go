@@ -144,7 +144,7 @@ func TestRecordFindings(t *testing.T) {
 	assert.Equal(t, []found{{FindingUnwanted, SuggestPerson, "A"}}, list(r))
 
 	ev := Event{Account: "a", ID: "evt", Ref: "X"}
-	kept, err := ev.record()
+	kept, err := ev.record(nil)
 	assert.NoError(t, err)
 	assert.Empty(t, list(kept), "it is parked, not an orphan yet")
 	kept.Review = &Review{Reason: ReasonOrphan}

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 )
 
 // HashRuleJSON1 is the word of the one rule there is: SHA-256 over the
-// canonical JSON of the request without its volatile members. A rule never
+// canonical JSON of the request without its volatile members. With a key
+// (Options.FingerprintKeys) it is HMAC-SHA-256 over the same, and "+hmac:" and
+// the key's id follow the word. A rule never
 // changes under its word; an improvement gets a word of its own, and the old
 // one stays for the records that name it.
 const HashRuleJSON1 = "json-1"
@@ -52,7 +55,7 @@ type Fingerprint struct {
 	// Volatile holds the path patterns that were left out, sorted, each once:
 	// JSON Pointers in which the segment * matches every member and element.
 	Volatile []string `json:"volatile,omitempty"`
-	// Sum is the SHA-256 in lower-case hex.
+	// Sum is the SHA-256 or HMAC-SHA-256 in lower-case hex.
 	Sum string `json:"sum,omitempty"`
 }
 
@@ -63,6 +66,15 @@ func (f Fingerprint) IsZero() bool { return f.Rule == "" && f.Sum == "" && len(f
 type hashRule struct {
 	volatile []string
 	paths    *pathSet
+	keys     fingerprintKeys // of the engine
+	key      *FingerprintKey // nil: not keyed
+}
+
+// under returns h with keys: the first makes fingerprints, all verify.
+func (h *hashRule) under(keys fingerprintKeys) *hashRule {
+	out := *h
+	out.keys, out.key = keys, keys.primary()
+	return &out
 }
 
 // newHashRule compiles the current rule with a list of volatile paths, which
@@ -88,6 +100,20 @@ func newFingerprint(request []byte, volatile []string) (Fingerprint, error) {
 	return h.sum(request)
 }
 
+// each fingerprints an encoded request under every key that verifies, or without one if there is none.
+func (h *hashRule) each(request []byte) (out []Fingerprint) {
+	for i := range max(1, len(h.keys)) {
+		as := *h
+		if len(h.keys) > 0 {
+			as.key = &h.keys[i]
+		}
+		if f, err := as.sum(request); err == nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // canonBuffers recycles the canonical text, which nobody sees.
 var canonBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
@@ -102,7 +128,7 @@ func (h *hashRule) sum(request []byte) (Fingerprint, error) {
 	}
 	// The list is copied: a caller that edits its fingerprint must not edit
 	// those of all others.
-	return Fingerprint{Rule: HashRuleJSON1, Volatile: slices.Clone(h.volatile), Sum: string(sum[:])}, nil
+	return Fingerprint{Rule: h.key.rule(HashRuleJSON1), Volatile: slices.Clone(h.volatile), Sum: string(sum[:])}, nil
 }
 
 func (h *hashRule) hexSum(request []byte) (out [2 * sha256.Size]byte, err error) {
@@ -112,7 +138,7 @@ func (h *hashRule) hexSum(request []byte) (out [2 * sha256.Size]byte, err error)
 		canonBuffers.Put(buf)
 		return out, err
 	}
-	sum := sha256.Sum256(text)
+	sum := h.key.sum(text)
 	if cap(text) <= maxPooledBuffer {
 		*buf = text
 		canonBuffers.Put(buf)
@@ -121,21 +147,24 @@ func (h *hashRule) hexSum(request []byte) (out [2 * sha256.Size]byte, err error)
 	return out, nil
 }
 
-// covers is f.covers(request) without compiling f's rule again when it is this
+// covers is f.coversUnder(request) without compiling f's rule again when it is this
 // one, as it nearly always is: a replay costs a read, not a compilation.
 func (h *hashRule) covers(f Fingerprint, request []byte) (bool, error) {
-	if f.Rule != HashRuleJSON1 || !slices.Equal(f.Volatile, h.volatile) {
-		return f.covers(request)
+	if f.Rule != h.key.rule(HashRuleJSON1) || !slices.Equal(f.Volatile, h.volatile) {
+		return f.coversUnder(request, h.keys)
 	}
 	sum, err := h.hexSum(request)
 	return err == nil && f.Sum == string(sum[:]), err
 }
 
-// covers reports whether request is what f was made of, judged by f's own rule
+// covers is coversUnder without keys.
+func (f Fingerprint) covers(request []byte) (bool, error) { return f.coversUnder(request, nil) }
+
+// coversUnder reports whether request is what f was made of, judged by f's own rule
 // and volatile list (I3, IC-66). An error says that it cannot be told, which
-// must never be taken for a match.
-func (f Fingerprint) covers(request []byte) (bool, error) {
-	h, err := f.compiled()
+// must never be taken for a match: one that matches ErrSealed, that the fingerprint's key is not among keys.
+func (f Fingerprint) coversUnder(request []byte, keys fingerprintKeys) (bool, error) {
+	h, err := f.compiled(keys)
 	if err != nil {
 		return false, err
 	}
@@ -144,14 +173,22 @@ func (f Fingerprint) covers(request []byte) (bool, error) {
 }
 
 // compiled returns the rule that f was made by.
-func (f Fingerprint) compiled() (*hashRule, error) {
+func (f Fingerprint) compiled(keys fingerprintKeys) (*hashRule, error) {
+	base, key, err := keys.of(f.Rule)
 	switch {
 	case f.IsZero():
 		return nil, errors.New("fingerprint: none stored")
-	case f.Rule != HashRuleJSON1:
+	case base != HashRuleJSON1:
 		return nil, fmt.Errorf("fingerprint: unknown rule %q", f.Rule[:min(len(f.Rule), 32)])
+	case err != nil:
+		return nil, err
 	}
-	return newHashRule(f.Volatile)
+	h, err := newHashRule(f.Volatile)
+	if err != nil {
+		return nil, err
+	}
+	h.keys, h.key = keys, key
+	return h, nil
 }
 
 // maxDifferences bounds what a mismatch reports.
@@ -167,8 +204,8 @@ const maxDifferences = 16
 // The result is nil when nothing differs and when it cannot be told, as when
 // retention has removed the stored request (I14).
 func differingFields(f Fingerprint, stored, given []byte) []string {
-	h, err := f.compiled()
-	if err != nil {
+	h, err := newHashRule(f.Volatile) // the key does not matter here
+	if base, _, _ := strings.Cut(f.Rule, keyedRule); err != nil || base != HashRuleJSON1 {
 		return nil
 	}
 	// Canonical texts are compared, not trees: members come in one order and

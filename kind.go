@@ -45,6 +45,9 @@ func (x *Executor[Req, Res]) stored(r *Record, undo Effect) (op Operation[Req], 
 	if len(r.Request) == 0 {
 		return op, errors.New("settle: the stored request is gone")
 	}
+	if r.Request.Sealed() {
+		return op, ErrSealed
+	}
 	err = decodeStored(r.Request, &op.Request, x.numbers)
 	return op, err
 }
@@ -160,7 +163,7 @@ func (x *Executor[Req, Res]) read(obs Observation[Res], err error) (reply, error
 	}
 	if obs.Fact == Applied {
 		data, err := encodeRequest(obs.Result)
-		if err != nil || checkSize("Result", len(data), MaxResult) != nil {
+		if err != nil || isSealed(data) || checkSize("Result", len(data), MaxResult) != nil {
 			rep.ev.code = "unreadable_result" // the effect is confirmed all the same
 		} else {
 			rep.ev.result = data
@@ -178,6 +181,9 @@ const maxAction = 4096
 
 // storable makes s a text of at most n bytes that every store can keep.
 func storable(s string, n int) string {
+	if isSealed(s) {
+		s = "\uFFFD" + s // not by us
+	}
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	for len(s) > n {
 		_, size := utf8.DecodeLastRuneInString(s[:min(len(s), n+utf8.UTFMax)])
@@ -189,6 +195,9 @@ func storable(s string, n int) string {
 func (x *Executor[Req, Res]) hook(r Record) func(context.Context, Tx) error {
 	r = r.Clone()
 	return func(ctx context.Context, tx Tx) error {
+		if r.Sealed() {
+			return ErrSealed // not without the result: it stays due, and is run when the key is back
+		}
 		out, _ := x.verdict("hook", r, false)
 		out.Next = NextDone
 		ctx, cancel := context.WithTimeout(ctx, x.e.opts.StoreTimeout) // it holds a transaction

@@ -27,7 +27,7 @@ func (e *Engine) Observe(ctx context.Context, ev Event) (Observed, error) {
 		return Observed{}, &Error{Do: "observe", Kind: EventKind, Err: ErrDraining}
 	}
 	defer e.end()
-	kept, err := ev.record()
+	kept, err := ev.record(e.fingerprints.primary())
 	if err != nil {
 		return Observed{}, invalid("observe", EventKind, "Event", "cannot be kept")
 	}
@@ -82,7 +82,7 @@ func (e *Engine) park(ctx context.Context, kept Record, inbox Write) (Observed, 
 
 // seen answers an event that is in the store.
 func (e *Engine) seen(ctx context.Context, kept *Record, was Record) (Observed, error) {
-	if was.Fingerprint.Sum != kept.Fingerprint.Sum {
+	if now, err := kept.event(); err == nil && !e.fingerprints.sameEvent(&was, now.Payload) {
 		e.obs.Notice(ctx, Notice{Event: EventAlarm, Kind: EventKind, Operation: was.ID, To: was.State, Alarms: []string{AlarmEventChanged}})
 	}
 	if !e.silent {
@@ -165,7 +165,12 @@ func (e *Engine) deliver(ctx context.Context, ev *Event, op Record, inbox Write)
 // workEvent matches a parked event again.
 func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
 	ev, err := r.event()
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrSealed) && (r.Review != nil || r.AsOf.Sub(r.CreatedAt) < e.opts.OrphanAfter):
+		return e.parkAgain(ctx, r, c) // until the key is back
+	case errors.Is(err, ErrSealed):
+		return e.setAside(ctx, r, c, ReasonSealed, "")
+	case err != nil:
 		return e.setAside(ctx, r, c, ReasonUnreadable, "")
 	}
 	op, err := e.matching(ctx, &ev)
@@ -194,7 +199,12 @@ func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
 	if op == nil && r.Review == nil && r.AsOf.Sub(r.CreatedAt) >= e.opts.OrphanAfter {
 		return e.setAside(ctx, r, c, ReasonOrphan, "")
 	}
-	_, err = e.update(ctx, "observe", r, func(next *Record) (*edit, error) {
+	return e.parkAgain(ctx, r, c)
+}
+
+// parkAgain leaves a claimed event for later.
+func (e *Engine) parkAgain(ctx context.Context, r Record, c *claim) error {
+	_, err := e.update(ctx, "observe", r, func(next *Record) (*edit, error) {
 		if next.Token != c.token {
 			return nil, errStop
 		}

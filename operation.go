@@ -324,7 +324,8 @@ type Outcome[Res any] struct {
 }
 
 // Result is the provider's answer: false unless the effect is confirmed and
-// not undone, and its result was reported and is still retained: PrunedAt tells whether it was removed.
+// not undone, and its result was reported, is still retained and can be opened: PrunedAt tells whether it was removed, Sealed whether
+// its key is gone.
 func (o Outcome[Res]) Result() (Res, bool) {
 	var zero Res
 	if o.result == nil || o.State != StateSucceeded {

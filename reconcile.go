@@ -66,6 +66,7 @@ type situation struct {
 	sameAccount   bool   // account and derived terms are those stored (I2)
 	mute          bool   // the adapter is known to ignore keys
 	pruned        bool   // retention removed the stored request
+	sealed        bool   // the stored request cannot be opened here
 	looked        looked // in this pass
 	sent          bool   // in this pass
 }
@@ -92,6 +93,16 @@ func decide(s situation) decision {
 	if !s.sameAccount {
 		if !inReview && (facts.escalated || facts.pastProcessing) {
 			return decision{do: actReview, reason: ReasonAccount}
+		}
+		return decision{do: actWait, in: reviewWait(inReview, wait)}
+	}
+	// Nor without the request, which another process or a key that comes back can open.
+	if s.sealed {
+		switch {
+		case !facts.mayExist && !inReview && !r.SendBefore.IsZero() && !s.late.Before(r.SendBefore):
+			return decision{do: actCancel}
+		case !inReview && (facts.escalated || facts.pastProcessing):
+			return decision{do: actReview, reason: ReasonSealed}
 		}
 		return decision{do: actWait, in: reviewWait(inReview, wait)}
 	}

@@ -52,3 +52,4 @@ func TestCompensations(t *testing.T) { scenario.RunCompensations(t, inMemory) }
 func TestReports(t *testing.T)       { scenario.RunReports(t, inMemory) }
 func TestAuthority(t *testing.T)     { scenario.RunAuthority(t, inMemory) }
 func TestFeed(t *testing.T)          { scenario.RunFeed(t, inMemory) }
+func TestSealed(t *testing.T)        { scenario.RunSealed(t, inMemory) }

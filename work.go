@@ -200,9 +200,9 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 	c.decided = e.opts.Clock.Now()
 	s := situation{
 		contract: contract, record: r, early: c.early(), late: c.late(), lease: c.lease, escalateAfter: k.escalateAfter(),
-		sameAccount: r.Account == k.account(), mute: k.mute(), pruned: !r.PrunedAt.IsZero(), looked: seen, sent: sent,
+		sameAccount: r.Account == k.account(), mute: k.mute(), pruned: !r.PrunedAt.IsZero(), sealed: r.Request.Sealed(), looked: seen, sent: sent,
 	}
-	if s.sameAccount && !r.State.Settled() && !s.pruned {
+	if s.sameAccount && !r.State.Settled() && !s.pruned && !s.sealed {
 		terms, err := k.deriveTerms(r, undo)
 		if err == nil && !r.mayHaveLeft() && r.rederives(terms, undo) {
 			r.Terms = terms // of a wish, which could not know the effect yet; commitAttempt stores them

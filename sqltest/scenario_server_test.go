@@ -36,6 +36,16 @@ func TestMySQLAuthority(t *testing.T) {
 	scenario.RunAuthority(t, retimedMySQL(t).open)
 }
 
+func TestPostgresSealed(t *testing.T) {
+	t.Parallel()
+	scenario.RunSealed(t, retimedPG(t).open)
+}
+
+func TestMySQLSealed(t *testing.T) {
+	t.Parallel()
+	scenario.RunSealed(t, retimedMySQL(t).open)
+}
+
 func TestPostgresReports(t *testing.T) {
 	t.Parallel()
 	scenario.RunReports(t, retimedPG(t).open)

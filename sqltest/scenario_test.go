@@ -41,6 +41,11 @@ func TestSQLiteAuthority(t *testing.T) {
 	scenario.RunAuthority(t, openScenario)
 }
 
+func TestSQLiteSealed(t *testing.T) {
+	t.Parallel()
+	scenario.RunSealed(t, openScenario)
+}
+
 func TestSQLiteReports(t *testing.T) {
 	t.Parallel()
 	scenario.RunReports(t, openScenario)

@@ -171,7 +171,7 @@ func about(r settle.Record) string {
 		out = append(out, r.Code)
 	}
 	if r.Withdrawn != "" {
-		out = append(out, "withdrawn: "+r.Withdrawn)
+		out = append(out, "withdrawn: "+legible(r.Withdrawn))
 	}
 	if v.Claimed {
 		out = append(out, "claimed")

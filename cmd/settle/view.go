@@ -193,10 +193,10 @@ func (p *payloadView) names() []string {
 func payloadOf(r settle.Record) *payloadView {
 	p := &payloadView{
 		Key: r.Key, ProviderKey: r.ProviderKey, Fingerprint: r.Fingerprint.Sum, Request: asJSON(r.Request), Result: asJSON(r.Result),
-		Message: r.Message, Terms: r.Terms.Other,
+		Message: legible(r.Message), Terms: r.Terms.Other,
 	}
 	if r.Progress != nil {
-		p.Action = r.Progress.Action
+		p.Action = legible(r.Progress.Action)
 	}
 	for _, x := range r.References {
 		for k, v := range x.Terms.Other {
@@ -214,6 +214,8 @@ func asJSON(p settle.Payload) json.RawMessage {
 	switch {
 	case p == nil:
 		return nil
+	case p.Sealed():
+		return json.RawMessage(strconv.Quote(legible(string(p))))
 	case json.Valid(p):
 		return json.RawMessage(p)
 	}
@@ -223,13 +225,13 @@ func asJSON(p settle.Payload) json.RawMessage {
 func fully(r settle.Record, history []settle.Entry, payload bool) full {
 	v := full{
 		summary: summarize(r), Version: r.Version, Account: r.Account, Terms: termsOf(r.Terms), Hold: r.Hold, Replaces: r.Replaces, ReplacedBy: r.ReplacedBy,
-		Withdrawn: r.Withdrawn, SendBefore: instant(r.SendBefore), RetryAt: instant(r.RetryAt), PrunedAt: instant(r.PrunedAt), Tries: r.Tries, HookTries: r.HookTries,
+		Withdrawn: legible(r.Withdrawn), SendBefore: instant(r.SendBefore), RetryAt: instant(r.RetryAt), PrunedAt: instant(r.PrunedAt), Tries: r.Tries, HookTries: r.HookTries,
 	}
 	if r.Undoes != (settle.Undo{}) {
 		v.Undoes = &r.Undoes
 	}
 	if a := r.Approval; a != nil {
-		v.Approval = &approvalView{a.By, a.At, instant(a.Until), a.Note}
+		v.Approval = &approvalView{a.By, a.At, instant(a.Until), legible(a.Note)}
 	}
 	if p := r.Progress; p != nil {
 		v.Progress = &progressView{string(p.State), p.Since, p.FromLookup}
@@ -278,7 +280,7 @@ func fully(r settle.Record, history []settle.Entry, payload bool) full {
 func told(x settle.Entry) historyView {
 	return historyView{
 		x.Operation, x.Seq, x.At, string(x.From), string(x.To), string(x.Source), string(x.Fact), x.Attempt, string(x.Disposition), x.Ref, x.Code,
-		x.Actor, x.Rule, x.Note, x.Alarms,
+		x.Actor, x.Rule, legible(x.Note), x.Alarms,
 	}
 }
 
