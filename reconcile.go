@@ -23,6 +23,7 @@ const (
 	ReasonAmbiguous  = "ambiguous_effect"   // a compensation names none of several effects
 	ReasonExceeds    = "exceeds_effect"     // a compensation would undo more than was confirmed
 	ReasonMute       = "key_not_sent"       // the adapter ignores the key that it should send
+	ReasonSealed     = "sealed"             // the request, or the event, could not be opened for too long
 	ReasonPruned     = "request_pruned"     // retention removed the stored request: nothing can be sent again
 )
 

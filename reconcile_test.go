@@ -39,6 +39,7 @@ func noLookup(s *situation)         { s.contract.Lookup = NoLookup }
 func noKeys(s *situation)           { s.contract.Keys = Keys{} }
 func concurrentSafe(s *situation)   { s.contract.Keys.ConcurrentSafe = true }
 func otherAccount(s *situation)     { s.sameAccount = false }
+func sealedHere(s *situation)       { s.sealed = true }
 func muted(s *situation)            { s.mute = true }
 func hasSent(s *situation)          { s.sent = true }
 func saw(l looked) func(*situation) { return func(s *situation) { s.looked = l } }
@@ -89,6 +90,11 @@ func TestDecide_Rules(t *testing.T) {
 		{"1: another account: due for another process", situationOf(open(), otherAccount, tries(2)), wait(4 * time.Second)},
 		{"1: review after EscalateAfter", situationOf(open(), otherAccount, tries(3)), review(ReasonAccount)},
 		{"1: also before anything was sent", situationOf(operation(), otherAccount), wait(time.Second)},
+		{"1: sealed: due for who has the key", situationOf(open(), sealedHere, tries(2)), wait(4 * time.Second)},
+		{"1: sealed: review after EscalateAfter", situationOf(open(), sealedHere, tries(3)), review(ReasonSealed)},
+		{"1: sealed: also before anything was sent", situationOf(operation(), sealedHere), wait(time.Second)},
+		{"1: sealed: in review it stays quiet", situationOf(disputed(), sealedHere, tries(9)), wait(reviewInterval)},
+		{"1: another account counts first", situationOf(open(), sealedHere, otherAccount, tries(3)), review(ReasonAccount)},
 		{"1: and in review it stays quiet", situationOf(disputed(), otherAccount, tries(9)), wait(reviewInterval)},
 		{"2: ask", situationOf(open()), decision{do: actLookup}},
 		{"2: whatever the age", situationOf(open(), at(5000*time.Hour), tries(99)), decision{do: actLookup}},

@@ -22,13 +22,10 @@ type Sealer interface {
 	Open(ctx context.Context, sealed, associated []byte) ([]byte, error)
 }
 
-// ErrSealed: what is stored of the operation cannot be opened here, or what is to be stored cannot be sealed: a key is
+// ErrSealed says that what is stored of the operation cannot be opened here, or what is to be stored cannot be sealed: a key is
 // gone, or out of reach for now, or the bytes were changed. Nothing was sent because of it and nothing is lost:
 // once the key is back everything goes on.
 var ErrSealed error = &sentinel{text: "sealed, and the key is not here"}
-
-// ReasonSealed is why an operation or event is in review: what is stored of it could not be opened for too long.
-const ReasonSealed = "sealed"
 
 // sealPrefix begins what is sealed: no JSON begins so. What comes after it is the Sealer's.
 const sealPrefix = "sealed:1:"
