@@ -30,10 +30,10 @@ import (
 	"github.com/settle-go/settle"
 )
 
-// ErrKeyGone: the key that sealed something is not in the keyset, or disabled.
+// ErrKeyGone says that the key that sealed something is not in the keyset, or disabled.
 var ErrKeyGone = errors.New("settle/sealsettle: the key is not in the keyset")
 
-// ErrDamaged: the key is there, and what it should open was changed or moved to another place.
+// ErrDamaged says that the key is there, and what it should open was changed or moved to another place.
 var ErrDamaged = errors.New("settle/sealsettle: changed, or of another place")
 
 // Sealer is a settle.Sealer over a keyset. It is safe for concurrent use. The zero value has no keys.
