@@ -3,6 +3,7 @@ package sqltest
 import (
 	"testing"
 
+	"github.com/settle-go/settle/internal/publiccase"
 	"github.com/settle-go/settle/internal/scenario"
 )
 
@@ -64,6 +65,44 @@ func TestPostgresCases(t *testing.T) {
 func TestMySQLCases(t *testing.T) {
 	t.Parallel()
 	scenario.RunCases(t, retimedMySQL(t).open)
+}
+
+// lifeCases are those of package publiccase about what becomes of an effect later: lookups, windows, tombstones. The rest
+// of them runs on servers by make test-full.
+var lifeCases = []string{"IC-47", "IC-51", "IC-53", "IC-54"}
+
+func TestPostgresLifeCases(t *testing.T) {
+	t.Parallel()
+	publiccase.RunSome(t, retimedPG(t).open, lifeCases...)
+}
+
+func TestMySQLLifeCases(t *testing.T) {
+	t.Parallel()
+	publiccase.RunSome(t, retimedMySQL(t).open, lifeCases...)
+}
+
+func TestPostgresEvents(t *testing.T) {
+	t.Parallel()
+	scenario.RunEvents(t, retimedPG(t).open)
+}
+
+func TestMySQLEvents(t *testing.T) {
+	t.Parallel()
+	scenario.RunEvents(t, retimedMySQL(t).open)
+}
+
+func TestPostgresLedgerModel(t *testing.T) {
+	t.Parallel()
+	seed := crashSeed(t)
+	t.Logf("seed %d", seed)
+	scenario.RunLedgerModel(t, retimedPG(t).open, seed, 1, 30)
+}
+
+func TestMySQLLedgerModel(t *testing.T) {
+	t.Parallel()
+	seed := crashSeed(t)
+	t.Logf("seed %d", seed)
+	scenario.RunLedgerModel(t, retimedMySQL(t).open, seed, 1, 30)
 }
 
 func TestPostgresFeed(t *testing.T) {

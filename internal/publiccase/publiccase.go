@@ -6,6 +6,7 @@
 package publiccase
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -57,6 +58,24 @@ func Run(t *testing.T, open func(t testing.TB) settle.Store) {
 			t.Parallel()
 			c.run(suite{t, open})
 		})
+	}
+}
+
+// RunSome is Run of the cases with these ids only.
+func RunSome(t *testing.T, open func(t testing.TB) settle.Store, ids ...string) {
+	t.Helper()
+	n := 0
+	for _, c := range cases {
+		if slices.Contains(ids, c.id) {
+			n++
+			t.Run(c.id, func(t *testing.T) {
+				t.Parallel()
+				c.run(suite{t, open})
+			})
+		}
+	}
+	if n != len(ids) {
+		t.Errorf("%d of the cases %v exist", n, ids)
 	}
 }
 

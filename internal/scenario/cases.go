@@ -23,6 +23,7 @@ func RunCases(t *testing.T, open func(t testing.TB) settle.Store) {
 		{"IC-41 a late success of a refunded charge", ic41},
 		{"IC-42 two events of one instant", ic42},
 		{"IC-46 an event whose merge fails", ic46},
+		{"IC-48 a lookup reads every page", ic48},
 		{"IC-49 refunds at once", ic49},
 		{"IC-50 void and refund", ic50},
 		{"IC-52 a refund fails days later", ic52},
