@@ -345,6 +345,7 @@ func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h 
 		if ev.source == SourceEvent && (ev.fact == Underway || ev.fact == NeedsAction || ev.fact == Unclear) {
 			ed.look = true // advice, or none: the provider knows more than the event says
 		}
+		ed.look = ed.look && !next.Fingerprint.IsZero() // of a tombstone there is nothing to ask
 		return ed, nil
 	})
 }

@@ -213,3 +213,23 @@ func forgetful(t *testing.T) settle.ProviderAdapter[rig.Payment, rig.Receipt] {
 		},
 	}
 }
+
+// TestI10_AnEventAboutATombstone: what was canceled before it was known has no request, so there is nothing to ask: the event is
+// kept, and the row does not come due again and again.
+func TestI10_AnEventAboutATombstone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rig.New(t, memstore.New(nil), nil)
+		p := r.Start(nil)
+		rig.OK(t, p.Charges.Cancel(t.Context(), rig.Intent("order-1"), "changed_mind"))
+		tomb, err := p.Charges.Find(t.Context(), rig.Intent("order-1"))
+		rig.OK(t, err)
+		_, err = p.Observe(t.Context(), settle.Event{Account: tomb.Account, ID: "evt-1", Operation: tomb.ID})
+		rig.OK(t, err)
+		p.Work()
+		rig.After(time.Hour)
+		now := r.State(tomb.ID, settle.StateCanceled)
+		if !now.Due.IsZero() || now.Version > tomb.Version+2 {
+			t.Errorf("it is due at %v, version %d", now.Due, now.Version)
+		}
+	})
+}

@@ -82,7 +82,7 @@ func run(ctx context.Context, out io.Writer, dir string) (err error) {
 	if february, err = b.charge(ctx, "2027-02"); !errors.Is(err, settle.ErrFailed) {
 		return fmt.Errorf("a charge that was taken back is %s: %w", february.State, err)
 	}
-	say("  %s: the effect %s is gone, and access with it", february.State, february.References[0].Rank)
+	say("  %s: %s is %s, and access ends; next: %s", february.State, february.References[0].Ref, february.References[0].Rank, february.Next)
 	if err := b.revoke(ctx, "2027-02"); err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (w *seedRun) act(a SeedAction) {
 		w.working(a, w.now()+a.For)
 	case seedReverse:
 		w.net.reverse(a)
-	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive:
+	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh:
 		w.log("%s", a.what())
 		w.ask(p, a)
 		return
@@ -145,6 +145,17 @@ func (w *seedRun) ask(p *seedProc, a SeedAction) {
 		do = func(ctx context.Context) error {
 			return p.engine.Redrive(ctx, live.ID, settle.By{Actor: "ann", Reason: "mended"})
 		}
+	case seedObserve:
+		if !found {
+			return
+		}
+		ev := settle.Event{Account: live.Account, ID: fmt.Sprintf("evt-%d-%d", a.Order, a.Arg), Type: "charge.changed", Operation: live.ID, Payload: settle.Payload("{}")}
+		do = func(ctx context.Context) error { _, err := p.engine.Observe(ctx, ev); return err }
+	case seedRefresh:
+		if !found {
+			return
+		}
+		do = func(ctx context.Context) error { _, err := p.engine.Refresh(ctx, live.ID); return err }
 	case seedFault, seedStall, seedJump, seedSuspend, seedRestart, seedHookFails, seedReverse, seedWork, seedOutage:
 		return
 	}

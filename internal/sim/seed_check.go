@@ -100,6 +100,9 @@ func (m *seedModel) evidence(op *seedOp, old, now *settle.Record) {
 
 // truthful: what is settled agrees with the provider's ledger (I4).
 func (m *seedModel) truthful(op *seedOp, now *settle.Record) {
+	if now.Kind == settle.EventKind {
+		return // its effect is that it was merged
+	}
 	effects, undone := m.w.net.effects(now.ID)
 	switch now.State {
 	case settle.StateSucceeded, settle.StateCompensating, settle.StateCompensated:

@@ -140,6 +140,9 @@ func (m *seedMaker) callers() {
 			{seedResolve, 20, 4},
 			{seedReconcile, 30, 1},
 			{seedRedrive, 10, 1},
+			{seedObserve, 30, 3},
+			{seedObserve, 20, 3},
+			{seedRefresh, 15, 1},
 			{seedReverse, 10, 2},
 		} {
 			if m.chance(x.percent) {

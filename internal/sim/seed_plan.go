@@ -59,6 +59,8 @@ const (
 	seedResolve    SeedDo = "resolve"    // a person looks into it, and is right; Arg: how it is put
 	seedReconcile  SeedDo = "reconcile"  //
 	seedRedrive    SeedDo = "redrive"    //
+	seedObserve    SeedDo = "observe"    // an event that names the operation and asks for a lookup; Arg: which, so that some come again
+	seedRefresh    SeedDo = "refresh"    //
 	seedWork       SeedDo = "work"       // a worker polls for For, every Every
 	seedFault      SeedDo = "fault"      // the next such call of the process meets it
 	seedOutage     SeedDo = "outage"     // every such call of everybody meets the fault until For has passed
@@ -119,7 +121,7 @@ func (a SeedAction) what() string {
 	}
 	fmt.Fprintf(&b, "%-10s %-3s", a.Do, who)
 	switch a.Do {
-	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedReverse:
+	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh, seedReverse:
 		fmt.Fprintf(&b, " order-%d", a.Order)
 	case seedFault:
 		fmt.Fprintf(&b, " %s of the next %s", a.Fault, a.Call)
