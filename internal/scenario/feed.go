@@ -498,6 +498,7 @@ func feedStalled(t *testing.T, open Open) {
 			return Fault{}
 		})
 		l.Elapse(15 * time.Second)
+		p.Faults(func(Call) Fault { return Fault{Before: errBroken} }) // it claims nothing more
 		l.publishing(b)
 		l.Elapse(10 * time.Minute)
 		l.wantFed(b, out.ID)
