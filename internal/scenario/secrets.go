@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ const (
 // tape collects text that leaves the library.
 type tape struct {
 	t     testing.TB
+	mu    sync.Mutex   // of what notices write
 	told  bytes.Buffer // logs, notices
 	errs  []string     // errors, and what is printed of outcomes and records
 	count int
@@ -52,6 +54,8 @@ func (w *tape) print(v any) {
 
 // Notice implements settle.Observer: the log at every level, and the notice itself.
 func (w *tape) Notice(ctx context.Context, n settle.Notice) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.count++
 	settle.LogObserver(slog.New(slog.NewTextHandler(&w.told, &slog.HandlerOptions{Level: slog.LevelDebug - 8}))).Notice(ctx, n)
 	fmt.Fprintf(&w.told, "%+v\n%#v\n", n, n)
