@@ -141,6 +141,9 @@ func (o *Observer) zero(kind attribute.KeyValue) {
 	for _, c := range []metric.Int64Counter{o.noAnswers, o.lost, o.hookErrors} {
 		c.Add(ctx, 0, metric.WithAttributes(kind))
 	}
+	for _, word := range []string{"outage", "poison"} {
+		o.publishErrors.Add(ctx, 0, metric.WithAttributes(kind, keyError.String(word)))
+	}
 	for _, a := range []string{
 		settle.AlarmDuplicate, settle.AlarmMismatch, settle.AlarmCanceled, settle.AlarmReplaced, settle.AlarmForeign, settle.AlarmExcess, settle.AlarmUndone,
 		settle.AlarmElsewhere, settle.AlarmReversal, settle.AlarmReview, settle.AlarmOverdue, settle.AlarmAside,
