@@ -11,6 +11,7 @@ import "time"
 // reading (as from [time.Now]) survive a clock that is set back; wall time is
 // compared too, so that a machine that was suspended in mid-claim notices.
 type Clock interface {
+	// Now is the time of this process.
 	Now() time.Time
 }
 

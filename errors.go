@@ -142,6 +142,7 @@ func (b because) Error() string { return string(b) }
 // in words and numbers what happened, and quotes no data. Of other causes Error's text
 // shows nothing, since nobody knows what they quote (I16).
 type Explainer interface {
+	// Explain says what happened, without data.
 	Explain() string
 }
 

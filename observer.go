@@ -10,6 +10,7 @@ import (
 // after the fact, from many goroutines, and must be quick; what it panics is its
 // own. Without one Options.Logger gets the notices, and without that nobody does.
 type Observer interface {
+	// Notice is told of n once, after what it is about was stored or failed.
 	Notice(ctx context.Context, n Notice)
 }
 

@@ -91,6 +91,7 @@ type Store interface {
 // file. Execute then looks before it writes, and passes contexts without a deadline. It
 // makes replays cheaper and nothing safer.
 type Local interface {
+	// LocalReads reports whether that is so of this store.
 	LocalReads() bool
 }
 

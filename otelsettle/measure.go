@@ -22,6 +22,7 @@ const (
 
 // Lister is what Measure reads: a *settle.Engine.
 type Lister interface {
+	// List is that of settle.Engine.
 	List(ctx context.Context, q settle.Query) iter.Seq2[settle.Record, error]
 }
 

@@ -22,8 +22,11 @@ const (
 // API is what Provider offers in process and Client over HTTP, so that one
 // adapter works with both.
 type API interface {
+	// Create asks for an object. With an error that is no *Fault no answer arrived.
 	Create(context.Context, Request) (Object, error)
+	// Get reads one object by its id.
 	Get(ctx context.Context, id string) (Object, error)
+	// List reads one page of those that match.
 	List(context.Context, Query) (Page, error)
 }
 
