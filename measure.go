@@ -30,6 +30,7 @@ type Tally struct {
 // merged events (EventKind) among them. overdue is how long a row may be due before it is counted as overdue. It
 // changes nothing, and may read every row.
 type Tallier interface {
+	// Tally counts what is stored. An error says nothing about any operation.
 	Tally(ctx context.Context, overdue time.Duration) ([]Tally, error)
 }
 
