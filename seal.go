@@ -17,6 +17,7 @@ import (
 // show one operation's data as another's. A call may be made again, and must be quick: it is made for each record that
 // is read or written. Keep the keys in memory (a keyset that a key management service unwraps once), do not call a service each time.
 type Sealer interface {
+	// Seal encrypts plaintext and binds it to associated. It keeps neither slice.
 	Seal(ctx context.Context, plaintext, associated []byte) ([]byte, error)
 	// Open returns what was sealed. An error says that it cannot be opened here, or now.
 	Open(ctx context.Context, sealed, associated []byte) ([]byte, error)
