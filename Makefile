@@ -70,7 +70,7 @@ fmt: $(TOOLS) ## Format the code of every module
 
 .PHONY: crash
 crash: ## Every fault at every call of every scenario, on SQLite too
-	$(GO) test -count=1 -timeout=15m -run TestCrashLoop ./internal/sim
+	$(GO) test -count=1 -timeout=15m -run 'TestCrashLoop(Remote)?$$' ./internal/sim -crash.all
 	SETTLE_CRASH=all $(GO) -C sqltest test -count=1 -timeout=15m -run TestSQLiteCrashLoop .
 
 .PHONY: sim

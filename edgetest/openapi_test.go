@@ -59,7 +59,9 @@ func (x answered) response() *http.Response {
 // check says what the document has against the response.
 func (x answered) check(t *testing.T, v validator.Validator) error {
 	t.Helper()
-	ok, errs := v.ValidateHttpResponse(x.a.request(t), x.response())
+	answer := x.response()
+	defer answer.Body.Close()
+	ok, errs := v.ValidateHttpResponse(x.a.request(t), answer)
 	if ok {
 		return nil
 	}

@@ -150,7 +150,7 @@ var closedTable = []entry{
 	{
 		slug: "no-verdict", status: http.StatusServiceUnavailable, title: "Nothing can be said at the moment",
 		detail: "Whether the effect exists could not be found out. Send the same request again under the same key, and under no other.",
-		next:   settle.NextRetry, errs: []error{settle.ErrStore, settle.ErrCorrupt},
+		next:   settle.NextRetry, errs: []error{settle.ErrStore, settle.ErrCorrupt, settle.ErrSealed},
 	},
 }
 

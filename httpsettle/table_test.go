@@ -21,6 +21,7 @@ var impossible = map[string]string{
 	"ErrSettled":    "of Cancel and Resolve only",
 	"ErrRetryTx":    "of RegisterTx only",
 	"ErrNotForKind": "of the reading of events only",
+	"ErrPoison":     "of a Publisher only",
 	"ErrClaimLost":  "of a store; the engine reads back and decides again",
 }
 
@@ -33,6 +34,7 @@ var answered = map[string]error{
 	"ErrMismatch": settle.ErrMismatch, "ErrConflict": settle.ErrConflict, "ErrHeld": settle.ErrHeld, "ErrRefused": settle.ErrRefused,
 	"ErrNotFound": settle.ErrNotFound, "ErrUncommitted": settle.ErrUncommitted, "ErrExceeds": settle.ErrExceeds,
 	"ErrNoEffect": settle.ErrNoEffect, "ErrDraining": settle.ErrDraining, "ErrStore": settle.ErrStore, "ErrCorrupt": settle.ErrCorrupt,
+	"ErrSealed": settle.ErrSealed,
 }
 
 // Every exported error of the root package is in the table, or is said to be impossible here.

@@ -98,7 +98,11 @@ func (m *seedModel) written(p *seedProc, c settle.Change, w *settle.Write) {
 	}
 	e := entries[0]
 	op.seen = append(op.seen, e)
-	m.w.log("  p%d %s v%d: %s→%s %s %s %s%s", p.slot, op.alias, now.Version, e.From, e.To, e.Source, e.Fact, e.Note, seedAlarms(e.Alarms))
+	note := e.Note
+	if m.ops[note] != nil { // an event says which operation it was about, by its id, which is another each time
+		note = m.alias(note)
+	}
+	m.w.log("  p%d %s v%d: %s→%s %s %s %s%s", p.slot, op.alias, now.Version, e.From, e.To, e.Source, e.Fact, note, seedAlarms(e.Alarms))
 	loose := []settle.State{settle.StateUnknown, settle.StateSubmitting}
 	if e.To != now.State || e.From != old.State && (!slices.Contains(loose, e.From) || !slices.Contains(loose, old.State)) {
 		m.w.fail("I12: %s: entry %d says %s→%s, the records %s→%s", op.alias, e.Seq, e.From, e.To, old.State, now.State)
