@@ -49,6 +49,10 @@ test: ## Vet and test every module, with the race detector
 		$(GO) -C $$m test $(RACE) -vet=off -count=1 $(TESTFLAGS) ./...; \
 	done
 
+.PHONY: test-life
+test-life: ## Events, compensation, reports, feed, sealing and authority on every server (minutes)
+	$(GO) -C sqltest test -tags full -vet=off -count=1 $(TESTFLAGS) -run 'Authority|Sealed|Reports|Events|LedgerModel|Feed' .
+
 .PHONY: test-full
 test-full: ## Every suite on every server in every configuration, and behind PgBouncer (an hour)
 	SETTLE_FULL=1 $(GO) -C sqltest test -tags full $(RACE) -vet=off -count=1 -timeout=2h .

@@ -351,6 +351,7 @@ func derivedDiagram(t *testing.T) []string {
 // TestDiagram_IsWhatThePolicyDoes holds the diagram equal to what single pieces of
 // evidence and single decisions can do to a record, both ways.
 func TestDiagram_IsWhatThePolicyDoes(t *testing.T) {
+	t.Parallel()
 	const path = "docs/state-machine.md"
 	want := derivedDiagram(t)
 	data, err := os.ReadFile(path)

@@ -12,7 +12,7 @@ import (
 )
 
 // flood is how many rows are due before everybody else's.
-const flood = 100_000
+const flood = 10_000
 
 // within counts the requests of those wanted up to d, and the last of them.
 func (s *shop) within(began time.Time, wanted func(sale) bool) (n int, last time.Duration) {
@@ -27,11 +27,13 @@ func (s *shop) within(began time.Time, wanted func(sale) bool) (n int, last time
 // One kind, or one tenant, has 100,000 rows that were due first. The others are worked as if it had few: within
 // seconds, although its rows would take hours; and it goes on meanwhile.
 func TestFloodStarvesNobody(t *testing.T) {
+	t.Parallel()
 	for name, other := range map[string]func(s *shop, charge, refund *sales){
 		"of one kind":   func(s *shop, _, refund *sales) { s.register(refund, "a", 50) },
 		"of one tenant": func(s *shop, charge, _ *sales) { s.register(charge, "b", 50) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newShop(t, memstore.New(nil), settle.Options{})
 				charge, refund := s.kind("charge", nil, takes(time.Second)), s.kind("refund", nil, takes(time.Second))
@@ -45,7 +47,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
 				n, last := s.within(began, others)
-				if n != 50 { // behind the flood they would come after 100 minutes
+				if n != 50 { // behind the flood they would come after ten minutes
 					t.Errorf("%d of 50 started, the last %v after their registration, want all within 20 s", n, last-10*time.Second)
 				}
 				all := len(s.arrived())
@@ -63,6 +65,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 
 // Two tenants with as much to do as they like share the slots, whoever was first.
 func TestTenantsShareTheSlots(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, memstore.New(nil), settle.Options{Concurrency: 8})
 		x := s.kind("charge", nil, takes(time.Second))

@@ -118,6 +118,7 @@ func gridAt(p []int, lookup LookupPromise) situation {
 // TestDecide_Golden writes the whole recovery table down, and checks on every point of
 // it what must hold whatever the rules are.
 func TestDecide_Golden(t *testing.T) {
+	t.Parallel()
 	points := 0
 	tree := decisionTree(grid, func(p []int) string {
 		s := gridAt(p, Authoritative)

@@ -97,6 +97,7 @@ func countPruned(t *testing.T, e *settle.Engine) (records, times int) {
 // I14: three processes on one store: one of them looks through it, in bounded steps; when it dies, another
 // goes on where it was; and each record is pruned once.
 func TestI14_RetentionInBoundedSteps(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n, age = 10_000, 24 * time.Hour
 		inner := memstore.New(nil)

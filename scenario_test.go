@@ -31,11 +31,12 @@ func TestI14_IdentityOutlivesData(t *testing.T)        { scenario.I14(t, inMemor
 func TestI15_TheStoresSilenceIsAmbiguous(t *testing.T) { scenario.I15(t, inMemory) }
 func TestI16_SecretsStayIn(t *testing.T)               { scenario.I16(t, inMemory) }
 
-func TestEvents(t *testing.T) { scenario.RunEvents(t, inMemory) }
+func TestEvents(t *testing.T) { t.Parallel(); scenario.RunEvents(t, inMemory) }
 
 // TestLedgerModel plays random runs; SETTLE_LEDGER_SEED repeats one.
 func TestLedgerModel(t *testing.T) {
-	seed, runs := uint64(time.Now().UnixNano()), 30
+	t.Parallel()
+	seed, runs := uint64(time.Now().UnixNano()), 12
 	if s := os.Getenv("SETTLE_LEDGER_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -49,7 +50,7 @@ func TestLedgerModel(t *testing.T) {
 
 func TestCases(t *testing.T)         { scenario.RunCases(t, inMemory) }
 func TestCompensations(t *testing.T) { scenario.RunCompensations(t, inMemory) }
-func TestReports(t *testing.T)       { scenario.RunReports(t, inMemory) }
-func TestAuthority(t *testing.T)     { scenario.RunAuthority(t, inMemory) }
-func TestFeed(t *testing.T)          { scenario.RunFeed(t, inMemory) }
-func TestSealed(t *testing.T)        { scenario.RunSealed(t, inMemory) }
+func TestReports(t *testing.T)       { t.Parallel(); scenario.RunReports(t, inMemory) }
+func TestAuthority(t *testing.T)     { t.Parallel(); scenario.RunAuthority(t, inMemory) }
+func TestFeed(t *testing.T)          { t.Parallel(); scenario.RunFeed(t, inMemory) }
+func TestSealed(t *testing.T)        { t.Parallel(); scenario.RunSealed(t, inMemory) }

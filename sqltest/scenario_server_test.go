@@ -27,36 +27,6 @@ func TestMySQLCompensations(t *testing.T) {
 	scenario.RunCompensations(t, retimedMySQL(t).open)
 }
 
-func TestPostgresAuthority(t *testing.T) {
-	t.Parallel()
-	scenario.RunAuthority(t, retimedPG(t).open)
-}
-
-func TestMySQLAuthority(t *testing.T) {
-	t.Parallel()
-	scenario.RunAuthority(t, retimedMySQL(t).open)
-}
-
-func TestPostgresSealed(t *testing.T) {
-	t.Parallel()
-	scenario.RunSealed(t, retimedPG(t).open)
-}
-
-func TestMySQLSealed(t *testing.T) {
-	t.Parallel()
-	scenario.RunSealed(t, retimedMySQL(t).open)
-}
-
-func TestPostgresReports(t *testing.T) {
-	t.Parallel()
-	scenario.RunReports(t, retimedPG(t).open)
-}
-
-func TestMySQLReports(t *testing.T) {
-	t.Parallel()
-	scenario.RunReports(t, retimedMySQL(t).open)
-}
-
 func TestPostgresCases(t *testing.T) {
 	t.Parallel()
 	scenario.RunCases(t, retimedPG(t).open)
@@ -79,38 +49,4 @@ func TestPostgresLifeCases(t *testing.T) {
 func TestMySQLLifeCases(t *testing.T) {
 	t.Parallel()
 	publiccase.RunSome(t, retimedMySQL(t).open, lifeCases...)
-}
-
-func TestPostgresEvents(t *testing.T) {
-	t.Parallel()
-	scenario.RunEvents(t, retimedPG(t).open)
-}
-
-func TestMySQLEvents(t *testing.T) {
-	t.Parallel()
-	scenario.RunEvents(t, retimedMySQL(t).open)
-}
-
-func TestPostgresLedgerModel(t *testing.T) {
-	t.Parallel()
-	seed := crashSeed(t)
-	t.Logf("seed %d", seed)
-	scenario.RunLedgerModel(t, retimedPG(t).open, seed, 1, 30)
-}
-
-func TestMySQLLedgerModel(t *testing.T) {
-	t.Parallel()
-	seed := crashSeed(t)
-	t.Logf("seed %d", seed)
-	scenario.RunLedgerModel(t, retimedMySQL(t).open, seed, 1, 30)
-}
-
-func TestPostgresFeed(t *testing.T) {
-	t.Parallel()
-	scenario.RunFeed(t, retimedPG(t).open)
-}
-
-func TestMySQLFeed(t *testing.T) {
-	t.Parallel()
-	scenario.RunFeed(t, retimedMySQL(t).open)
 }

@@ -28,7 +28,7 @@ func TestSQLiteLedgerModel(t *testing.T) {
 	t.Parallel()
 	seed := crashSeed(t)
 	t.Logf("seed %d", seed)
-	scenario.RunLedgerModel(t, openScenario, seed, 3, 30)
+	scenario.RunLedgerModel(t, openScenario, seed, 1, 30)
 }
 
 func TestSQLiteCases(t *testing.T) {
@@ -59,9 +59,4 @@ func TestSQLiteCompensations(t *testing.T) {
 func TestSQLiteEvents(t *testing.T) {
 	t.Parallel()
 	scenario.RunEvents(t, openScenario)
-}
-
-func TestSQLiteFeed(t *testing.T) {
-	t.Parallel()
-	scenario.RunFeed(t, openScenario)
 }
