@@ -64,23 +64,32 @@ func everyColumn(t *testing.T, d database, db *sql.DB) string {
 	}
 	var b strings.Builder
 	for _, name := range tables {
-		rows, err := db.QueryContext(t.Context(), "SELECT * FROM "+name)
-		must(t, err)
-		names, err := rows.Columns()
-		must(t, err)
-		for rows.Next() {
-			values := make([]sql.RawBytes, len(names))
-			to := make([]any, len(names))
-			for i := range values {
-				to[i] = &values[i]
-			}
-			must(t, rows.Scan(to...))
-			for i, v := range values {
-				fmt.Fprintf(&b, "%s.%s=%s\n", name, names[i], v)
-			}
-		}
-		must(t, errors.Join(rows.Err(), rows.Close()))
+		b.WriteString(table(t, db, name))
 	}
+	return b.String()
+}
+
+// table is every column of every row of one table.
+func table(t *testing.T, db *sql.DB, name string) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT * FROM "+name)
+	must(t, err)
+	defer rows.Close()
+	names, err := rows.Columns()
+	must(t, err)
+	var b strings.Builder
+	for rows.Next() {
+		values := make([]sql.RawBytes, len(names))
+		to := make([]any, len(names))
+		for i := range values {
+			to[i] = &values[i]
+		}
+		must(t, rows.Scan(to...))
+		for i, v := range values {
+			fmt.Fprintf(&b, "%s.%s=%s\n", name, names[i], v)
+		}
+	}
+	must(t, rows.Err())
 	return b.String()
 }
 
