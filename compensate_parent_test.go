@@ -3,10 +3,8 @@ package settle_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/settle-go/settle"
-	"github.com/settle-go/settle/memstore"
 	"github.com/settle-go/settle/providertest"
 )
 
@@ -14,20 +12,7 @@ import (
 // its start and its end. A refund that is unknown, and stays so, does not write it: many refunds of one charge would
 // wait for each other.
 func TestParentIsLeftAlone(t *testing.T) {
-	o := providertest.Options{KeyWindow: 24 * time.Hour, Concurrent: providertest.ConcurrentUnsafe} // nothing is sent again before it is quiet
-	p := &wishShop{store: memstore.New(nil), provider: providertest.New(&o)}
-	var err error
-	if p.engine, err = settle.Open(p.store, &settle.Options{Scope: "shop"}); err != nil {
-		t.Fatal(err)
-	}
-	if p.charges, err = settle.New(p.engine, "charge", providertest.ChargeAdapter(p.provider, providertest.Promise(&o)), nil); err != nil {
-		t.Fatal(err)
-	}
-	p.refunds, err = settle.New(p.engine, "refund", providertest.RefundAdapter(p.provider, providertest.Promise(&o)),
-		&settle.ExecutorOptions[providertest.Refund, providertest.Receipt]{Undoes: "charge"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newWishShopAt(t, providertest.ConcurrentUnsafe) // nothing is sent again before it is quiet
 	charge, err := p.charges.Execute(t.Context(), wishedPurchase(1999))
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,13 @@ type wishShop struct {
 
 func newWishShop(t *testing.T) *wishShop {
 	t.Helper()
-	o := providertest.Options{KeyWindow: 24 * time.Hour}
+	return newWishShopAt(t, providertest.ConcurrentGuard)
+}
+
+// newWishShopAt is one whose provider treats keys in flight in this way.
+func newWishShopAt(t *testing.T, concurrent providertest.Concurrent) *wishShop {
+	t.Helper()
+	o := providertest.Options{KeyWindow: 24 * time.Hour, Concurrent: concurrent}
 	p := &wishShop{store: memstore.New(nil), provider: providertest.New(&o)}
 	var err error
 	if p.engine, err = settle.Open(p.store, &settle.Options{Scope: "shop"}); err != nil {

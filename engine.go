@@ -20,10 +20,11 @@ import (
 // [New]. It is safe for concurrent use; any number of engines in any number of
 // processes may share a store.
 type Engine struct {
-	store Store
-	local bool // reads of the store cost no round trip
-	opts  Options
-	obs   Observer
+	store  Store
+	local  bool    // reads of the store cost no round trip
+	counts Tallier // nil: the store cannot
+	opts   Options
+	obs    Observer
 	// silent: nobody hears notices, and those that are only measures are not made.
 	silent bool
 
@@ -177,11 +178,12 @@ func Open(store Store, opts *Options) (*Engine, error) {
 	if field, reason := o.problem(); field != "" {
 		return nil, invalid("open", "", field, reason)
 	}
-	if _, ok := store.(Tallier); o.TallyEvery > 0 && !ok {
+	counts, ok := store.(Tallier) // not asked of e.store, which may hide what store can besides
+	if o.TallyEvery > 0 && !ok {
 		return nil, invalid("open", "", "Options.TallyEvery", "the store cannot count")
 	}
 	e := &Engine{
-		store: store, opts: o, obs: o.Observer,
+		store: store, counts: counts, opts: o, obs: o.Observer,
 		known: intents{seed: maphash.MakeSeed()}, kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
 		feedWake: make(chan struct{}, 1),
 	}

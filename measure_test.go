@@ -15,6 +15,7 @@ import (
 
 	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/internal/rig"
+	"github.com/settle-go/settle/internal/scenario"
 	"github.com/settle-go/settle/memstore"
 	pt "github.com/settle-go/settle/providertest"
 )
@@ -235,6 +236,20 @@ func TestMeasure_Recovery(t *testing.T) {
 		}
 		if to[settle.StateReview] != 1 || to[settle.StateUnknown] < 2 || to[settle.StateSucceeded] != 0 {
 			t.Errorf("the passes over the unknown one ended %v, want several in vain and then a review", to)
+		}
+	})
+}
+
+// TestMeasure_TallyOfSealed: a Sealer hides no operation from the counts.
+func TestMeasure_TallyOfSealed(t *testing.T) {
+	o := settle.Options{TallyEvery: 30 * time.Second, PollInterval: time.Second, Sealer: scenario.NewKeyset("k1")}
+	measured(t, o, func(t *testing.T, _ *rig.Rig, p *rig.Process, heard *ear) {
+		_, err := p.Charges.Execute(t.Context(), rig.Op("order-1", 5, "EUR"))
+		rig.OK(t, err)
+		p.Work()
+		rig.After(time.Minute)
+		if got := heard.of(settle.EventTally); len(got) == 0 {
+			t.Error("nothing was counted")
 		}
 	})
 }

@@ -37,8 +37,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	if e.relays() {
 		wg.Go(func() { e.relay(rctx) })
 	}
-	if t, ok := e.store.(Tallier); ok && e.opts.TallyEvery > 0 && !e.silent {
-		wg.Go(func() { e.tallies(rctx, t) })
+	if e.opts.TallyEvery > 0 && !e.silent {
+		wg.Go(func() { e.tallies(rctx, e.counts) })
 	}
 	var looked time.Time
 	after := "" // where the last look for overdue rows ended
