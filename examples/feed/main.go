@@ -45,17 +45,17 @@ func pgURL() string {
 
 func natsURL() string { return cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL) }
 
-// dying is a publisher whose process dies once, after it has published.
+// dying is a publisher whose process dies after it has published what settles an operation. Messages of several operations
+// are published side by side, so die is called from several goroutines.
 type dying struct {
 	settle.Publisher
 	die func()
 }
 
-func (d *dying) Publish(ctx context.Context, m settle.Message) error {
+func (d dying) Publish(ctx context.Context, m settle.Message) error {
 	err := d.Publisher.Publish(ctx, m)
-	if d.die != nil && m.To.Settled() {
+	if m.To.Settled() {
 		d.die()
-		d.die = nil
 		return errors.New("gone")
 	}
 	return err
@@ -115,7 +115,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 
 	// A worker that loses its store after it has published: what it has noted is nothing.
 	dead := &mortal{Store: store}
-	worker, err := openShop(dead, bank, providertest.Promise(o), &dying{Publisher: to, die: dead.kill}, "charge")
+	worker, err := openShop(dead, bank, providertest.Promise(o), dying{Publisher: to, die: dead.kill}, "charge")
 	if err != nil {
 		return err
 	}
