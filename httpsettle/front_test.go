@@ -1,6 +1,7 @@
 package httpsettle_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,6 +104,11 @@ func (g got) slug() string {
 		typ = g.Problem.Type
 	}
 	return typ[strings.LastIndexByte(typ, '#')+1:]
+}
+
+// said is the answer without the operation's id, which is random and may have any digits in it.
+func (g got) said() string {
+	return strings.NewReplacer(cmp.Or(g.Problem.Operation, "-"), "", cmp.Or(g.Operation, "-"), "").Replace(g.raw)
 }
 
 // call is one request.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,8 @@ func (w *seedRun) act(a SeedAction) {
 		w.working(a, w.now()+a.For)
 	case seedReverse:
 		w.net.reverse(a)
-	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh:
+	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh,
+		seedResolveAll, seedReport:
 		w.log("%s", a.what())
 		w.ask(p, a)
 		return
@@ -128,9 +130,28 @@ func (w *seedRun) ask(p *seedProc, a SeedAction) {
 		if !ok {
 			return
 		}
-		last := seedLast(&w.model.ops[id].last)
+		said := seedSaid{id: seedLast(&w.model.ops[id].last)}
 		do = func(ctx context.Context) error {
-			_, err := p.engine.Resolve(context.WithValue(ctx, seedSaidKey{}, last), id, d)
+			_, err := p.engine.Resolve(context.WithValue(ctx, seedSaidKey{}, said), id, d)
+			return err
+		}
+	case seedResolveAll:
+		ids, said, d := w.model.decideAll(a)
+		do = func(ctx context.Context) (err error) {
+			for _, x := range p.engine.ResolveAll(context.WithValue(ctx, seedSaidKey{}, said), ids, d) {
+				err = cmp.Or(err, x.Err)
+			}
+			return err
+		}
+	case seedReport:
+		lines := w.net.report()
+		do = func(ctx context.Context) error {
+			found, err := p.compare(ctx, lines)
+			check = func() {
+				for _, f := range found {
+					w.model.found(f)
+				}
+			}
 			return err
 		}
 	case seedReconcile:
@@ -149,7 +170,10 @@ func (w *seedRun) ask(p *seedProc, a SeedAction) {
 		if !found {
 			return
 		}
-		ev := settle.Event{Account: live.Account, ID: fmt.Sprintf("evt-%d-%d", a.Order, a.Arg), Type: "charge.changed", Operation: live.ID, Payload: settle.Payload("{}")}
+		ev, ok := w.net.event(live)
+		if a.Arg > 0 || !ok {
+			ev = settle.Event{Account: live.Account, ID: fmt.Sprintf("evt-%d-%d", a.Order, a.Arg), Type: "charge.changed", Operation: live.ID, Payload: settle.Payload("{}")}
+		}
 		do = func(ctx context.Context) error { _, err := p.engine.Observe(ctx, ev); return err }
 	case seedRefresh:
 		if !found {
@@ -183,9 +207,11 @@ func (w *seedRun) ask(p *seedProc, a SeedAction) {
 	})
 }
 
-// seedSaidKey holds the last attempt that a person knew of: one who reads in the answer of
+// seedSaidKey holds a seedSaid, the last attempt that a person knew of, by operation: one who reads in the answer of
 // the first step that there is another by now does not go on.
 type seedSaidKey struct{}
+
+type seedSaid map[string]int
 
 // seedVerdict is what a caller was told, without ids.
 func seedVerdict(err error) string {

@@ -28,6 +28,8 @@ func SeedMake(seed uint64) *SeedPlan {
 		m.edge()
 	case 2:
 		m.abandoned()
+	default:
+		m.books()
 	}
 	slices.SortStableFunc(m.plan.Actions, func(a, b SeedAction) int { return cmp.Compare(a.At, b.At) })
 	return m.plan
@@ -148,6 +150,16 @@ func (m *seedMaker) callers() {
 			if m.chance(x.percent) {
 				m.add(SeedAction{At: m.at(), Do: x.do, Proc: m.IntN(w.Procs), Order: order, Arg: m.IntN(x.args)})
 			}
+		}
+	}
+}
+
+// books has people decide about several operations at once, and compare with what the provider reports.
+func (m *seedMaker) books() {
+	w := m.plan.World
+	for _, do := range []SeedDo{seedResolveAll, seedReport, seedReport} {
+		if m.chance(20) {
+			m.add(SeedAction{At: m.at(), Do: do, Proc: m.IntN(w.Procs), Arg: m.IntN(3)})
 		}
 	}
 }

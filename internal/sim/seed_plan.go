@@ -51,25 +51,27 @@ type SeedDo string
 
 // What happens.
 const (
-	seedExecute    SeedDo = "execute"    // Arg: 0 as ordered, 1 drifted, 2 volatile part only; For: the caller's patience
-	seedReplace    SeedDo = "replace"    // the next try of what failed or was canceled
-	seedRegister   SeedDo = "register"   //
-	seedCancel     SeedDo = "cancel"     //
-	seedCompensate SeedDo = "compensate" // Arg: which reason and amount
-	seedResolve    SeedDo = "resolve"    // a person looks into it, and is right; Arg: how it is put
-	seedReconcile  SeedDo = "reconcile"  //
-	seedRedrive    SeedDo = "redrive"    //
-	seedObserve    SeedDo = "observe"    // an event that names the operation and asks for a lookup; Arg: which, so that some come again
-	seedRefresh    SeedDo = "refresh"    //
-	seedWork       SeedDo = "work"       // a worker polls for For, every Every
-	seedFault      SeedDo = "fault"      // the next such call of the process meets it
-	seedOutage     SeedDo = "outage"     // every such call of everybody meets the fault until For has passed
-	seedStall      SeedDo = "stall"      // nothing gets in or out of the process for For
-	seedJump       SeedDo = "jump"       // the wall clock of the process is set by For
-	seedSuspend    SeedDo = "suspend"    // its monotonic clock misses For
-	seedRestart    SeedDo = "restart"    // the process is killed, and started again after For
-	seedHookFails  SeedDo = "hook-fails" // the next run of a hook in the process fails; Arg: 1 panics
-	seedReverse    SeedDo = "reverse"    // the provider takes a success of the order back; Arg: 1 its refund's
+	seedExecute    SeedDo = "execute"     // Arg: 0 as ordered, 1 drifted, 2 volatile part only; For: the caller's patience
+	seedReplace    SeedDo = "replace"     // the next try of what failed or was canceled
+	seedRegister   SeedDo = "register"    //
+	seedCancel     SeedDo = "cancel"      //
+	seedCompensate SeedDo = "compensate"  // Arg: which reason and amount
+	seedResolve    SeedDo = "resolve"     // a person looks into it, and is right; Arg: how it is put
+	seedReconcile  SeedDo = "reconcile"   //
+	seedRedrive    SeedDo = "redrive"     //
+	seedResolveAll SeedDo = "resolve-all" // a person says the same of all that wait for one, and is right; Arg: 0 to 2, how it is put
+	seedReport     SeedDo = "report"      // what the provider's books say by now
+	seedObserve    SeedDo = "observe"     // Arg: 0 the provider's last event about the order; more, one that asks for a lookup, so that some come again
+	seedRefresh    SeedDo = "refresh"     //
+	seedWork       SeedDo = "work"        // a worker polls for For, every Every
+	seedFault      SeedDo = "fault"       // the next such call of the process meets it
+	seedOutage     SeedDo = "outage"      // every such call of everybody meets the fault until For has passed
+	seedStall      SeedDo = "stall"       // nothing gets in or out of the process for For
+	seedJump       SeedDo = "jump"        // the wall clock of the process is set by For
+	seedSuspend    SeedDo = "suspend"     // its monotonic clock misses For
+	seedRestart    SeedDo = "restart"     // the process is killed, and started again after For
+	seedHookFails  SeedDo = "hook-fails"  // the next run of a hook in the process fails; Arg: 1 panics
+	seedReverse    SeedDo = "reverse"     // the provider takes a success of the order back; Arg: 1 its refund's
 )
 
 // The calls that a fault can befall.
@@ -121,7 +123,7 @@ func (a SeedAction) what() string {
 	}
 	fmt.Fprintf(&b, "%-10s %-3s", a.Do, who)
 	switch a.Do {
-	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh, seedReverse:
+	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh, seedReverse, seedResolveAll, seedReport:
 		fmt.Fprintf(&b, " order-%d", a.Order)
 	case seedFault:
 		fmt.Fprintf(&b, " %s of the next %s", a.Fault, a.Call)

@@ -43,8 +43,11 @@ func SeedShrink(t *testing.T, plan *SeedPlan) *SeedResult {
 	return SeedPlay(t, plan, true)
 }
 
-// seedSort is which invariant is broken, without when and by what.
+// seedSort is which invariant is broken, without when and by what; nothing if none is.
 func seedSort(broken string) string {
+	if broken == "" {
+		return ""
+	}
 	_, what, _ := strings.Cut(broken, ": ")
 	inv, _, ok := strings.Cut(what, ": ")
 	if !ok {

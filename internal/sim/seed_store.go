@@ -115,8 +115,10 @@ func seedShort(err error) string {
 func (s seedView) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
 	return seedStoreCall(ctx, s.p, seedGet, func() string { return s.p.w.model.mask(fmt.Sprint(by)) }, func() (settle.Record, error) {
 		r, err := s.p.w.store.Get(context.Background(), by)
-		if last, ok := ctx.Value(seedSaidKey{}).(int); ok && err == nil && by.Name == settle.IndexID && by.Parts[0] == r.ID && seedLast(&r) > last {
-			return r, errSeedBroken
+		if said, ok := ctx.Value(seedSaidKey{}).(seedSaid); ok && err == nil && by.Name == settle.IndexID && by.Parts[0] == r.ID {
+			if last, ok := said[r.ID]; ok && seedLast(&r) > last {
+				return r, errSeedBroken
+			}
 		}
 		return r, err
 	})
