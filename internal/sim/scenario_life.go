@@ -220,27 +220,14 @@ func (p *sceneProc) report() (string, error) {
 	if w.books == nil {
 		w.books = &sceneBooks{until: time.Now().Add(-time.Second), found: map[string]bool{}}
 		for _, o := range w.provider.Ledger() {
-			l := settle.ReportLine{
-				Kind: o.Kind, Operation: o.Reference, Ref: o.ID, Parent: o.Parent, At: o.Created,
-				Terms: settle.Terms{Account: o.Account, Amount: settle.Minor(o.Amount, o.Currency)},
-			}
-			if o.Status == providertest.StatusReversed || o.Status == providertest.StatusVoided {
-				l.Fact = settle.Reversed
-			}
 			if o.Kind != providertest.KindVoid { // a settlement report is about money
-				w.books.lines = append(w.books.lines, l)
+				w.books.lines = append(w.books.lines, bookLine(o))
 			}
 		}
 	}
 	b := w.books
 	w.mu.Unlock()
-	sum, err := p.engine.ReconcileReport(context.Background(), settle.ReportOf(func(yield func(settle.ReportLine, error) bool) {
-		for _, l := range b.lines {
-			if !yield(l, nil) {
-				return
-			}
-		}
-	}), &settle.ReportOptions{
+	sum, err := p.engine.ReconcileReport(context.Background(), bookReport(b.lines), &settle.ReportOptions{
 		Account: w.scene.promise.Account.String(), Kinds: []string{"charge", "refund"}, Until: b.until, Slack: time.Millisecond,
 		Concurrency: 1, SaveEvery: 1, Resume: b.position,
 		Found: func(_ context.Context, f settle.Finding) error {
@@ -271,6 +258,29 @@ func (p *sceneProc) report() (string, error) {
 	}
 	b.summary, b.done = sum, true
 	return fmt.Sprintf("the books: %d lines, %d matched, %d new, %d checked, %d findings", sum.Lines, sum.Matched, sum.Learned, sum.Checked, len(b.found)), nil
+}
+
+// bookLine is how the provider's books tell of an effect.
+func bookLine(o providertest.Object) settle.ReportLine {
+	l := settle.ReportLine{
+		Kind: o.Kind, Operation: o.Reference, Ref: o.ID, Parent: o.Parent, At: o.Created,
+		Terms: settle.Terms{Account: o.Account, Amount: settle.Minor(o.Amount, o.Currency)},
+	}
+	if o.Status == providertest.StatusReversed || o.Status == providertest.StatusVoided {
+		l.Fact = settle.Reversed
+	}
+	return l
+}
+
+// bookReport is a report of these lines.
+func bookReport(lines []settle.ReportLine) settle.Report {
+	return settle.ReportOf(func(yield func(settle.ReportLine, error) bool) {
+		for _, l := range lines {
+			if !yield(l, nil) {
+				return
+			}
+		}
+	})
 }
 
 // sceneBypass is the key of who charges past settle.

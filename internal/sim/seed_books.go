@@ -25,31 +25,18 @@ func (n *seedNet) event(r settle.Record) (settle.Event, bool) {
 // report lists what has moved money by now.
 func (n *seedNet) report() (lines []settle.ReportLine) {
 	for _, o := range n.w.provider.Ledger() {
-		l := settle.ReportLine{
-			Kind: o.Kind, Operation: o.Reference, Ref: o.ID, Parent: o.Parent, At: o.Created,
-			Terms: settle.Terms{Account: o.Account, Amount: settle.Minor(o.Amount, o.Currency)},
-		}
 		switch o.Status {
-		case providertest.StatusSucceeded:
-		case providertest.StatusReversed, providertest.StatusVoided:
-			l.Fact = settle.Reversed
+		case providertest.StatusSucceeded, providertest.StatusReversed, providertest.StatusVoided:
+			lines = append(lines, bookLine(o))
 		case providertest.StatusProcessing, providertest.StatusActionRequired, providertest.StatusFailed:
-			continue
 		}
-		lines = append(lines, l)
 	}
 	return lines
 }
 
 // compare holds a report against the store.
 func (p *seedProc) compare(ctx context.Context, lines []settle.ReportLine) (found []settle.Finding, err error) {
-	_, err = p.engine.ReconcileReport(ctx, settle.ReportOf(func(yield func(settle.ReportLine, error) bool) {
-		for _, l := range lines {
-			if !yield(l, nil) {
-				return
-			}
-		}
-	}), &settle.ReportOptions{
+	_, err = p.engine.ReconcileReport(ctx, bookReport(lines), &settle.ReportOptions{
 		Account: p.w.plan.World.Promise.Account.String(), Kinds: []string{"charge", "refund"}, Until: time.Now().Add(-time.Second), Slack: time.Millisecond,
 		Concurrency: 1,
 		Found: func(_ context.Context, f settle.Finding) error {

@@ -123,13 +123,13 @@ func (a SeedAction) what() string {
 	}
 	fmt.Fprintf(&b, "%-10s %-3s", a.Do, who)
 	switch a.Do {
-	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh, seedReverse, seedResolveAll, seedReport:
+	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh, seedReverse:
 		fmt.Fprintf(&b, " order-%d", a.Order)
 	case seedFault:
 		fmt.Fprintf(&b, " %s of the next %s", a.Fault, a.Call)
 	case seedOutage:
 		fmt.Fprintf(&b, " %s of every %s", a.Fault, a.Call)
-	case seedWork, seedStall, seedJump, seedSuspend, seedRestart, seedHookFails:
+	case seedWork, seedStall, seedJump, seedSuspend, seedRestart, seedHookFails, seedResolveAll, seedReport: // of no order
 	}
 	if a.For != 0 {
 		fmt.Fprintf(&b, " for %s", a.For)
