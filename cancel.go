@@ -30,7 +30,7 @@ func (x *Executor[Req, Res]) Cancel(ctx context.Context, in Intent, reason strin
 			}
 			may, err := x.e.permitFor(ctx, "cancel", &r, "", Ask{Action: ActionCancel})
 			if err == nil {
-				_, err = x.e.withdraw(ctx, "cancel", r, reason, may)
+				_, err = x.e.withdraw(ctx, "cancel", &r, reason, may)
 			}
 			return err
 		}
@@ -52,23 +52,23 @@ func (x *Executor[Req, Res]) Cancel(ctx context.Context, in Intent, reason strin
 
 // bury stores the tombstone of an intent: no request, no fingerprint, canceled.
 func (e *Engine) bury(ctx context.Context, k kind, in Intent, reason string, may permit) error {
-	r := Record{
+	w := Write{Record: Record{
 		ID: newID(), Scope: in.Scope, Kind: k.name(), Subject: in.Subject, Purpose: in.Purpose,
 		Account: k.account(), Withdrawn: reason,
-	}
+	}}
 	blank := Record{State: StateCreated}
 	ed := may.signed(&edit{create: true, dueIn: Never, entry: Entry{Source: SourceCaller, Note: reason}})
-	w, _ := e.conclude(k, &blank, &r, ed, false)
+	e.conclude(k, &blank, &w, ed, false)
 	recs, err := e.commit(ctx, Change{ID: newToken(), Writes: []Write{w}}, e.opts.StoreTimeout)
 	if err != nil {
-		return e.storeError("cancel", r.Kind, "", err)
+		return e.storeError("cancel", k.name(), "", err)
 	}
-	e.report(ctx, w, recs[0])
+	e.report(ctx, &w, &recs[0])
 	return nil
 }
 
 // withdraw cancels r if every attempt provably had no effect (T-02).
-func (e *Engine) withdraw(ctx context.Context, do string, r Record, reason string, may permit) (Record, error) {
+func (e *Engine) withdraw(ctx context.Context, do string, r *Record, reason string, may permit) (*Record, error) {
 	return e.update(ctx, do, r, func(next *Record) (*edit, error) {
 		refuse := func(err error) (*edit, error) {
 			return nil, &Error{Do: do, Kind: r.Kind, ID: r.ID, State: next.State, Err: err}
@@ -95,7 +95,7 @@ func (e *Engine) cancelParent(ctx context.Context, d *draft) error {
 	if !d.parent.unsent() {
 		return nil
 	}
-	parent, err := e.withdraw(ctx, d.do, *d.parent, d.record.Purpose, permit{actor: d.actor, grant: Grant{Rule: d.permit.grant.Rule}})
+	parent, err := e.withdraw(ctx, d.do, d.parent, d.record.Purpose, permit{actor: d.actor, grant: Grant{Rule: d.permit.grant.Rule}})
 	if err != nil {
 		if errors.Is(err, ErrPending) || errors.Is(err, ErrSettled) || errors.Is(err, ErrReview) || errors.Is(err, ErrActionRequired) {
 			return nil // it was sent in between: the wish waits for its outcome

@@ -137,7 +137,7 @@ func (x *Executor[Req, Res]) consult(ctx context.Context, r Record) (Observation
 	case Applied, Declined, Underway, NeedsAction, NotFound, Reversed:
 	}
 	rep.ev.source, rep.ev.began = ev.source, ev.began
-	if _, err := x.e.merge(ctx, "undo", r, rep.ev, nil, 0); err != nil {
+	if _, err := x.e.merge(ctx, "undo", &r, rep.ev, nil, 0); err != nil {
 		return none, err
 	}
 	return obs, nil

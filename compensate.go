@@ -154,8 +154,9 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next, read
 		}
 		read = &r
 	}
-	parent := *read
-	pn := parent.fork()
+	parent := read
+	w := &Write{Record: parent.fork()}
+	pn := &w.Record
 	pn.Ledger = attributed(pn.Ledger, next)
 	effect, found, _ := pn.target(next.Undoes)
 	first := !cur.mayHaveLeft()
@@ -200,8 +201,8 @@ func (e *Engine) postToParent(ctx context.Context, on committer, cur, next, read
 	}
 	p.Status, p.Ref, p.Amount = status, ref, amount
 	ed := &edit{now: now, dueIn: Keep, later: true, entry: Entry{Source: SourceWorker, Ref: p.Ref, Code: string(status), Note: "ledger"}}
-	w, _ := e.conclude(nil, &parent, &pn, ed, false)
-	return &w, nil
+	e.conclude(nil, parent, w, ed, false)
+	return w, nil
 }
 
 // outdated reports that the terms of a compensation that is about to be sent for the first time are
@@ -350,7 +351,8 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 		if err != nil {
 			return nil, err
 		}
-		cn := child.fork()
+		w := Write{Record: child.fork()}
+		cn := &w.Record
 		ed := &edit{now: now, dueIn: Keep, entry: Entry{Source: SourceWorker, Note: "parent_failed"}}
 		switch {
 		case p.Status == PostingFreed && (child.Withdrawn != WithdrawnParent || child.ReplacedBy != ""):
@@ -378,7 +380,7 @@ func (e *Engine) wakeWishes(ctx context.Context, on committer, next *Record, now
 		if ed.now.IsZero() {
 			ed.now = child.AsOf
 		}
-		w, _ := e.conclude(nil, &child, &cn, ed, false)
+		e.conclude(nil, &child, &w, ed, false)
 		out = append(out, w)
 	}
 	return out, nil

@@ -32,7 +32,7 @@ func (e *Engine) consequence(k kind, cur, next *Record, w *Write, ed *edit, hook
 		if k != nil && k.hasHook() && !hookFailed && !ed.later {
 			next.Consequence, next.Token = ConsequenceDone, ""
 			w.DueIn = schedule(next.Wake, ed)
-			return k.hook(*next)
+			return k.hook(next)
 		}
 		next.Consequence, next.Token, w.DueIn = ConsequenceDue, "", 0
 		if ed.fulfil {
@@ -114,7 +114,7 @@ func (e *Engine) Redrive(ctx context.Context, id string, by By) error {
 			return err
 		}
 	}
-	_, err = e.update(ctx, "redrive", r, func(next *Record) (*edit, error) {
+	_, err = e.update(ctx, "redrive", &r, func(next *Record) (*edit, error) {
 		if next.State != StateSucceeded || next.Consequence != ConsequenceAside && next.Consequence != ConsequenceDue {
 			return nil, &Error{Do: "redrive", Kind: r.Kind, ID: id, State: next.State, Err: ErrSettled, Cause: because("no consequence is due")}
 		}

@@ -14,7 +14,7 @@ func (e *Engine) redriveFeed(ctx context.Context, operation string, by By, may p
 	if err != nil {
 		return false, e.storeError("redrive", FeedKind, operation, err)
 	}
-	_, err = e.update(ctx, "redrive", place, func(next *Record) (*edit, error) {
+	_, err = e.update(ctx, "redrive", &place, func(next *Record) (*edit, error) {
 		if done = next.State == StateReview; !done {
 			return nil, errStop
 		}
@@ -52,8 +52,8 @@ func (e *Engine) resolveFeed(ctx context.Context, place Record, d Decision, may 
 		var conflict *ConflictError
 		switch {
 		case err == nil:
-			for i, w := range writes {
-				e.report(ctx, w, recs[i])
+			for i := range writes {
+				e.report(ctx, &writes[i], &recs[i])
 			}
 			e.Wake()
 			return recs[len(writes)-1], nil
@@ -98,7 +98,7 @@ func (e *Engine) skip(ctx context.Context, operation string) (Write, error) {
 }
 
 // mindFeed notices that nobody decided in time about a message that was set aside (I10). It does not try it.
-func (e *Engine) mindFeed(ctx context.Context, place Record, c *claim) error {
+func (e *Engine) mindFeed(ctx context.Context, place *Record, c *claim) error {
 	_, err := e.update(ctx, "publish", place, func(next *Record) (*edit, error) {
 		if next.Token != c.token {
 			return nil, errStop

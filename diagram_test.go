@@ -171,14 +171,15 @@ func (w *walker) take(cur Record, s step) (Record, bool) {
 	if s.skip > 0 {
 		out := cur.Clone()
 		out.AsOf = out.AsOf.Add(s.skip)
-		return fresh(out), true
+		fresh(&out)
+		return out, true
 	}
-	next := cur.Clone()
-	ed, err := s.do(&next)
+	wr := Write{Record: cur.Clone()}
+	ed, err := s.do(&wr.Record)
 	if err != nil {
 		return cur, false
 	}
-	wr, _ := w.e.conclude(nil, &cur, &next, ed, true)
+	w.e.conclude(nil, &cur, &wr, ed, true)
 	out := wr.Record
 	out.Version++
 	switch wr.DueIn {
@@ -188,7 +189,8 @@ func (w *walker) take(cur Record, s step) (Record, bool) {
 	default:
 		out.Due = out.AsOf.Add(wr.DueIn)
 	}
-	return fresh(out), true
+	fresh(&out)
+	return out, true
 }
 
 // sketch is what of a record can matter later.
@@ -283,12 +285,13 @@ func (w *walker) births() []Record {
 		ed := &edit{create: true, now: t0}
 		make(r, ed)
 		blank := Record{State: StateCreated}
-		wr, _ := w.e.conclude(nil, &blank, r, ed, false)
+		wr := Write{Record: *r}
+		w.e.conclude(nil, &blank, &wr, ed, false)
 		rec := wr.Record
 		if wr.DueIn != Never {
 			rec.Due = rec.AsOf.Add(wr.DueIn)
 		}
-		rec = fresh(rec)
+		fresh(&rec)
 		w.edge("", rec.State, causeCaller)
 		out = append(out, rec)
 	}

@@ -21,7 +21,7 @@ type draft struct {
 	permit    permit                      // the policy's, once it was asked
 	finish    func(generation int)        // derives key and provider key
 	replaced  *Write                      // the former try, losing its intent in the same commit
-	read      any                         // the operation as it was read back from its stored form
+	read      any                         // the request as it was read back from its stored form; see Executor.sent
 }
 
 // flight keys what callers share: the same operation asked for in the same way.
@@ -181,7 +181,7 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	if err != nil {
 		return nil, &Error{Do: do, Kind: x.kindOf, Err: ErrInvalid, Fields: []string{"Request"}, Cause: because("does not survive being stored and read back")}
 	}
-	again.Key, d.read = op.Key, again
+	again.Key, d.read = op.Key, x.sent(again.Request)
 	if d.record.Terms, err = x.terms(again); err != nil {
 		return nil, invalid(do, x.kindOf, "Terms", "the adapter panicked")
 	}
@@ -196,11 +196,19 @@ func (x *Executor[Req, Res]) complete(d *draft, op Operation[Req]) (*draft, erro
 	case refused != nil:
 		d.authorize = func(context.Context) error { return refused }
 	case x.opts.Authorize != nil || x.e.opts.Policy != nil:
-		d.authorize = func(ctx context.Context) error { return x.authorize(ctx, d, op) }
+		d.authorize = x.authorizing(d, op)
 	}
 	d.finish = func(generation int) { x.finishKey(d, generation) }
 	d.finish(0)
 	return d, nil
+}
+
+// sent is the request as it was read back, for makeCall.
+func (x *Executor[Req, Res]) sent(req Req) any { return &req }
+
+// authorizing is authorize for later. A function of its own, so that op is kept only where it is asked.
+func (x *Executor[Req, Res]) authorizing(d *draft, op Operation[Req]) func(context.Context) error {
+	return func(ctx context.Context) error { return x.authorize(ctx, d, op) }
 }
 
 // authorize asks the policy, and then the kind's own precondition, whether d may be stored.

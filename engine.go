@@ -217,7 +217,7 @@ type kind interface {
 	submit(ctx context.Context, r *Record, undo Effect, attempt int, read any, used *atomic.Bool) (reply, error)
 	lookup(ctx context.Context, r *Record, undo Effect) (reply, error)
 	hasHook() bool
-	hook(r Record) func(context.Context, Tx) error
+	hook(next *Record) func(context.Context, Tx) error
 	event(ctx context.Context, ev Event) (reply, error)
 	limits() (most int, rate Rate)
 	mute() bool // the adapter ignores keys that it should send
@@ -282,7 +282,7 @@ func (e *Engine) List(ctx context.Context, q Query) iter.Seq2[Record, error] {
 			}
 			for _, r := range page {
 				q.After = r.ID
-				r = fresh(r)
+				fresh(&r)
 				if own(r.Kind) && q.Kind != r.Kind {
 					return // ids of operations are hexadecimal, and those of settle's own records come after all of them
 				}
@@ -397,9 +397,17 @@ func nudge(wake chan<- struct{}) {
 // nothing but its own lock, which it bounds itself.
 func (e *Engine) storeCtx(ctx context.Context) (context.Context, context.CancelFunc) {
 	if e.local {
-		return context.WithoutCancel(ctx), func() {}
+		return detached(ctx), func() {}
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), e.opts.StoreTimeout)
+	return context.WithTimeout(detached(ctx), e.opts.StoreTimeout)
+}
+
+// detached is ctx without its end, which is ctx itself if it has none.
+func detached(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }
 
 func (e *Engine) get(ctx context.Context, by Index) (Record, error) {
@@ -409,19 +417,19 @@ func (e *Engine) get(ctx context.Context, by Index) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	return fresh(r), nil
+	fresh(&r)
+	return r, nil
 }
 
 // fresh makes a record that came from a store ready for decisions: the state is
 // computed for AsOf, and an attempt without a start began with the record.
-func fresh(r Record) Record {
+func fresh(r *Record) {
 	for i := range r.Attempts {
 		if r.Attempts[i].Start.IsZero() {
 			r.Attempts[i].Start = r.CreatedAt
 		}
 	}
 	r.State = r.compute(r.Claimed())
-	return r
 }
 
 // commit performs c and finds out what became of it: a store error is followed
@@ -439,7 +447,7 @@ func (e *Engine) commit(ctx context.Context, c Change, patience time.Duration) (
 		switch {
 		case err == nil:
 			for i := range recs {
-				recs[i] = fresh(recs[i])
+				fresh(&recs[i])
 			}
 			if added < len(c.Writes) {
 				nudge(e.feedWake)
@@ -448,7 +456,7 @@ func (e *Engine) commit(ctx context.Context, c Change, patience time.Duration) (
 		case errors.As(err, &conflict) && c.mended(added, conflict):
 			continue
 		case errors.As(err, &conflict):
-			conflict.Existing = fresh(conflict.Existing)
+			fresh(&conflict.Existing)
 			return nil, err
 		case errors.As(err, &hook), errors.Is(err, ErrNotFound), errors.Is(err, ErrRetryTx), errors.Is(err, ErrInvalid):
 			return nil, err
@@ -492,7 +500,12 @@ func (random) Read(p []byte) (int, error) {
 func newID() string { return uuid.Must(uuid.NewV7FromReader(random{})).String() }
 
 // newToken is a random UUID.
-func newToken() string { return uuid.Must(uuid.NewRandomFromReader(random{})).String() }
+func newToken() string {
+	var u uuid.UUID
+	_, _ = random{}.Read(u[:])
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80 // version 4, variant of RFC 9562
+	return u.String()
+}
 
 // elapsed is the time from a to b by whichever of the monotonic and the wall
 // clock says more: a suspended machine's monotonic clock stands still (T-28).

@@ -9,10 +9,10 @@ import (
 
 // execute is the work behind Execute: create the operation with its first attempt
 // in one commit and send, or meet the one that exists.
-func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (Record, bool, error) {
+func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (*Record, bool, error) {
 	r, c, met, err := e.create(ctx, e.store, k, d, true)
 	if err != nil {
-		return Record{}, false, err
+		return nil, false, err
 	}
 	if met {
 		return e.resume(ctx, fl, k, r)
@@ -54,12 +54,12 @@ func (e *Engine) registerOnly(ctx context.Context, k kind, d *draft) (Record, er
 		return Record{}, err
 	}
 	e.Wake()
-	return r, nil
+	return *r, nil
 }
 
 // resume works an operation that exists: when it is due, or when nothing of it
 // was sent and no RetryAfter is pending. Otherwise it only reports.
-func (e *Engine) resume(ctx context.Context, fl *flight, k kind, r Record) (Record, bool, error) {
+func (e *Engine) resume(ctx context.Context, fl *flight, k kind, r *Record) (*Record, bool, error) {
 	fl.saw(r)
 	due := !r.Due.IsZero() && !r.Due.After(r.AsOf)
 	untried := r.State == StateCreated && !r.RetryAt.After(r.AsOf)
@@ -85,7 +85,8 @@ func (e *Engine) getOn(ctx context.Context, on committer, by Index) (Record, err
 	if err != nil {
 		return Record{}, err
 	}
-	return fresh(r), nil
+	fresh(&r)
+	return r, nil
 }
 
 // newUndo checks what only matters for a compensation that does not exist yet.
@@ -158,14 +159,14 @@ func (e *Engine) commitOn(ctx context.Context, on committer, c Change) ([]Record
 	for {
 		recs, err := on.Commit(ctx, c)
 		for i := range recs {
-			recs[i] = fresh(recs[i])
+			fresh(&recs[i])
 		}
 		var conflict *ConflictError
 		if errors.As(err, &conflict) {
 			if c.mended(added, conflict) {
 				continue
 			}
-			conflict.Existing = fresh(conflict.Existing)
+			fresh(&conflict.Existing)
 		}
 		return recs, err
 	}
@@ -180,73 +181,72 @@ type committer interface {
 // create stores d, with a claim and its first attempt if claim is set, or finds
 // the operation that exists and checks that it is the same (met). A change of which the
 // store says nothing certain is repeated under its own id (I15).
-func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, claims bool) (r Record, c *claim, met bool, err error) {
-	checked := false
+func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, claims bool) (r *Record, c *claim, met bool, err error) {
+	checked, blank := false, Record{}
 	for range 16 {
 		if d.record.Undoes.Operation != "" && d.parent == nil {
 			parent, err := e.getOn(ctx, on, ByID(d.record.Undoes.Operation))
 			if err != nil {
-				return Record{}, nil, false, e.storeError(d.do, d.record.Kind, d.record.Undoes.Operation, err)
+				return nil, nil, false, e.storeError(d.do, d.record.Kind, d.record.Undoes.Operation, err)
 			}
 			d.parent = &parent
 		}
 		if d.replaced == nil && (d.authorize != nil && !checked || d.record.Replaces != "" || d.undoesUnsent()) {
 			found, rec, err := e.before(ctx, on, d, &checked)
 			if err != nil {
-				return Record{}, nil, false, err
+				return nil, nil, false, err
 			}
 			if found {
 				if r, again, err := e.meet(ctx, on, k, d, rec, Index{}); !again || err != nil {
-					return r, nil, true, err
+					return &r, nil, true, err
 				}
 			}
 		}
 		if d.record.Undoes.Operation != "" {
 			if r, met, err := e.newUndo(ctx, on, k, d); met || err != nil {
-				return r, nil, met, err
+				return &r, nil, met, err
 			}
 		}
-		w, cl := e.birth(k, d, claims)
-		change := Change{ID: newToken()}
-		blank := Record{}
-		related, err := e.related(ctx, on, &blank, &w.Record, d.parent, time.Time{})
+		writes := make([]Write, 1)
+		cl := e.birth(k, d, claims, &writes[0])
+		related, err := e.related(ctx, on, &blank, &writes[0].Record, d.parent, time.Time{})
 		switch {
 		case errors.Is(err, errBarred):
 			claims = false // the effect is not confirmed: store the wish
 			continue
 		case err != nil:
-			return Record{}, nil, false, e.storeError(d.do, d.record.Kind, "", err)
+			return nil, nil, false, e.storeError(d.do, d.record.Kind, "", err)
 		}
+		at := 0
 		if d.replaced != nil {
-			d.replaced.Record.ReplacedBy = w.Record.ID
-			change.Writes = append(change.Writes, *d.replaced)
+			d.replaced.Record.ReplacedBy = writes[0].Record.ID
+			writes, at = slices.Insert(writes, 0, *d.replaced), 1
 		}
-		at := len(change.Writes)
-		change.Writes = append(append(change.Writes, w), related...)
-		recs, err := e.commitOn(ctx, on, change)
+		writes = append(writes, related...)
+		recs, err := e.commitOn(ctx, on, Change{ID: newToken(), Writes: writes})
 		var conflict *ConflictError
 		switch {
 		case err == nil:
 			if on == committer(e.store) {
-				for i, x := range change.Writes {
-					e.report(ctx, x, recs[i])
+				for i := range writes {
+					e.report(ctx, &writes[i], &recs[i])
 				}
 			}
 			if cl != nil {
 				cl.granted(recs[at].AsOf)
 			}
-			return recs[at], cl, false, nil
+			return &recs[at], cl, false, nil
 		case errors.As(err, &conflict) && conflict.Index.Name != "":
 			if r, again, err := e.meet(ctx, on, k, d, conflict.Existing, conflict.Index); !again || err != nil {
-				return r, nil, true, err
+				return &r, nil, true, err
 			}
 		case errors.As(err, &conflict):
 			d.replaced, d.parent, d.twin = nil, nil, nil // the parent or the replaced operation moved: read and decide again
 		default:
-			return Record{}, nil, false, e.storeError(d.do, d.record.Kind, "", err)
+			return nil, nil, false, e.storeError(d.do, d.record.Kind, "", err)
 		}
 	}
-	return Record{}, nil, false, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrStore, Code: "contention"}
+	return nil, nil, false, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrStore, Code: "contention"}
 }
 
 // before reads what must be known before anything is stored: whether the intent
@@ -297,9 +297,10 @@ func (e *Engine) before(ctx context.Context, on committer, d *draft, checked *bo
 	return found, rec, nil
 }
 
-// birth builds the creating write.
-func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim) {
-	r := d.record.fork()
+// birth makes w the creating write.
+func (e *Engine) birth(k kind, d *draft, claims bool, w *Write) *claim {
+	w.Record = d.record.fork()
+	r := &w.Record
 	r.ID = newID()
 	ed := &edit{create: true, entry: Entry{Source: SourceCaller, Note: "registered"}}
 	if r.Approval != nil {
@@ -319,8 +320,8 @@ func (e *Engine) birth(k kind, d *draft, claims bool) (Write, *claim) {
 		ed.dueIn = backoff(1) // the parent's settling makes it due at once; this is the safety net
 	}
 	blank := Record{State: StateCreated}
-	w, _ := e.conclude(k, &blank, &r, ed, false)
-	return w, c
+	e.conclude(k, &blank, w, ed, false)
+	return c
 }
 
 // meet compares a call with the operation that exists. again: the call's own
@@ -358,15 +359,16 @@ func (e *Engine) compare(ctx context.Context, on committer, k kind, d *draft, cu
 		return Record{}, false, d.mismatch(&cur, err)
 	}
 	if !cur.mayHaveLeft() && !cur.State.Settled() && !cur.Claimed() && cur.Withdrawn == "" && string(cur.Request) != string(mine.Request) {
-		r, err := e.refresh(ctx, on, d, cur)
-		return r, false, err
+		now := cur // only here it must outlive the call
+		r, err := e.refresh(ctx, on, d, &now)
+		return *r, false, err
 	}
 	return cur, false, nil
 }
 
 // refresh replaces the volatile members of a request of which nothing may have
 // left (T-35): same fingerprint, other bytes.
-func (e *Engine) refresh(ctx context.Context, on committer, d *draft, cur Record) (Record, error) {
+func (e *Engine) refresh(ctx context.Context, on committer, d *draft, cur *Record) (*Record, error) {
 	if on != committer(e.store) {
 		return cur, nil // in the caller's transaction it is only read
 	}
@@ -386,11 +388,11 @@ func (e *Engine) replace(k kind, d *draft, cur *Record) error {
 		return d.conflict(cur, "Replaces", "it did not fail")
 	}
 	d.finish(cur.Generation + 1)
-	next := cur.fork()
-	next.ReplacedBy = "pending" // create puts the id in; conclude only asks whether there is one
+	w := &Write{Record: cur.fork()}
+	w.Record.ReplacedBy = "pending" // create puts the id in; conclude only asks whether there is one
 	ed := &edit{now: cur.AsOf, dueIn: Never, entry: Entry{Source: SourceCaller, Note: "replaced"}}
-	w, _ := e.conclude(k, cur, &next, ed, false)
-	d.replaced = &w
+	e.conclude(k, cur, w, ed, false)
+	d.replaced = w
 	return nil
 }
 

@@ -173,7 +173,7 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 	key, by := d.flight(), d.authority()
 	var land landing
 	for {
-		land, err = x.e.inFlight(ctx, key, func(ctx context.Context, fl *flight) (Record, bool, error) {
+		land, err = x.e.inFlight(ctx, key, func(ctx context.Context, fl *flight) (*Record, bool, error) {
 			fl.by = by
 			return x.e.execute(ctx, fl, x, d)
 		})
@@ -237,7 +237,10 @@ func (x *Executor[Req, Res]) RegisterTx(ctx context.Context, tx Tx, op Operation
 		return Record{}, err
 	}
 	r, _, _, err := x.e.create(ctx, on, x, d, false)
-	return r, err
+	if err != nil {
+		return Record{}, err
+	}
+	return *r, nil
 }
 
 // Find reads the live operation of an intent. A read, not a verdict. ErrNotFound if

@@ -9,7 +9,8 @@ func MergeEvent(ctx context.Context, e *Engine, id string, o Observation[struct{
 	if err != nil {
 		return Record{}, err
 	}
-	return e.merge(ctx, "observe", r, evidence{
+	out, err := e.merge(ctx, "observe", &r, evidence{
 		source: SourceEvent, fact: o.Fact, ref: o.Ref, terms: o.Terms, code: o.Code, action: o.Action, sequence: o.Sequence,
 	}, nil, 0)
+	return *out, err
 }

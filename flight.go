@@ -10,22 +10,25 @@ import (
 type flight struct {
 	done     chan struct{}
 	last     atomic.Pointer[Record] // as of the last write, for callers that give up
-	record   Record
+	record   *Record
 	replayed bool
 	said     Fact // what Refresh was told
 	err      error
 	by       string // the leader's authority: a refusal of its is no answer to others
 }
 
-// saw notes how far the flight has come.
-func (f *flight) saw(r Record) { f.last.Store(&r) }
+// saw notes how far the flight has come. Nobody changes r from now on.
+func (f *flight) saw(r *Record) { f.last.Store(r) }
 
 // land hands out the flight's record: to its leader as it is, to followers as copies.
 func (f *flight) land(follower bool) landing {
-	if follower {
+	switch {
+	case f.record == nil:
+		return landing{replayed: f.replayed || follower, shared: follower, by: f.by, said: f.said}
+	case follower:
 		return landing{f.record.Clone(), true, true, f.by, f.said}
 	}
-	return landing{f.record, f.replayed, false, f.by, f.said}
+	return landing{*f.record, f.replayed, false, f.by, f.said}
 }
 
 // landing is what a caller takes from a flight.
@@ -41,7 +44,7 @@ type landing struct {
 // outlives them: a caller's context bounds its waiting, not the effect. When it ends,
 // the caller gets what is known so far and an error that matches ErrPending and the
 // context's; the work goes on and is recorded.
-func (e *Engine) inFlight(ctx context.Context, key string, work func(context.Context, *flight) (Record, bool, error)) (landing, error) {
+func (e *Engine) inFlight(ctx context.Context, key string, work func(context.Context, *flight) (*Record, bool, error)) (landing, error) {
 	e.mu.Lock()
 	if e.draining {
 		e.mu.Unlock()
@@ -66,7 +69,7 @@ func (e *Engine) inFlight(ctx context.Context, key string, work func(context.Con
 				close(fl.done)
 				e.end()
 			}()
-			fl.record, fl.replayed, fl.err = work(context.WithoutCancel(ctx), fl)
+			fl.record, fl.replayed, fl.err = work(detached(ctx), fl)
 		}
 		if ctx.Done() == nil {
 			fly()

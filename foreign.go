@@ -86,11 +86,11 @@ func (e *Engine) RecordForeign(ctx context.Context, f Foreign) (Record, error) {
 		} else if owner != "" {
 			return refuse(ErrPending, owner)
 		}
-		out, err := e.count(ctx, do, parent, foreignLine(effect, f.Ref, f.Fact, f.Amount), may.signed(&edit{
+		out, err := e.count(ctx, do, &parent, foreignLine(effect, f.Ref, f.Fact, f.Amount), may.signed(&edit{
 			entry: Entry{Source: SourcePerson, Actor: f.Actor, Note: f.Reason + " — " + f.Evidence},
 		}))
 		if !errors.Is(err, errMoved) {
-			return out, err
+			return *out, err
 		}
 	}
 	return Record{}, &Error{Do: do, ID: f.Effect.Operation, Err: ErrStore, Code: "contention"}
@@ -149,7 +149,7 @@ func attributed(ledger []Posting, c *Record) []Posting {
 
 // count puts a foreign line into the ledger of r, as r was read: if it has moved since, a compensation
 // may have begun that owns the reference, and the answer is errMoved.
-func (e *Engine) count(ctx context.Context, do string, r Record, p Posting, ed *edit) (Record, error) {
+func (e *Engine) count(ctx context.Context, do string, r *Record, p Posting, ed *edit) (*Record, error) {
 	return e.update(ctx, do, r, func(next *Record) (*edit, error) {
 		if next.Version != r.Version {
 			return nil, errMoved
@@ -238,11 +238,11 @@ func (e *Engine) elsewhere(ctx context.Context, ev *Event, inbox Write) (out Rec
 		switch rep.ev.fact {
 		case Applied, Reversed:
 			ed := &edit{inbox: &taken, entry: Entry{Source: SourceEvent, Note: taken.Record.ID}}
-			out, err := e.count(ctx, "observe", *parent, foreignLine(effect, ref, rep.ev.fact, rep.ev.terms.Amount), ed)
+			out, err := e.count(ctx, "observe", parent, foreignLine(effect, ref, rep.ev.fact, rep.ev.terms.Amount), ed)
 			if errors.Is(err, errMoved) {
 				continue
 			}
-			return out, err == nil, err
+			return *out, err == nil, err
 		case Declined, Underway, NeedsAction:
 			// Nothing is undone by it, or not yet: then the provider will say so again.
 			err := e.keep(ctx, taken)
@@ -264,7 +264,7 @@ func (e *Engine) keep(ctx context.Context, inbox Write) error {
 	case err != nil:
 		return e.storeError("observe", EventKind, inbox.Record.ID, err)
 	}
-	e.report(ctx, inbox, recs[0])
+	e.report(ctx, &inbox, &recs[0])
 	return nil
 }
 

@@ -68,16 +68,17 @@ func (x *Executor[Req, Res]) deriveTerms(r *Record, undo Effect) (Terms, error) 
 // makeCall builds a call from the record. read is its request if this very call has
 // read it back from its stored form already, else nil.
 func (x *Executor[Req, Res]) makeCall(r *Record, undo Effect, attempt int, read any) (*Call[Req], error) {
-	op, ok := read.(Operation[Req])
+	req, ok := read.(*Req)
 	if !ok {
-		var err error
-		if op, err = x.stored(r, undo); err != nil {
+		op, err := x.stored(r, undo)
+		if err != nil {
 			return nil, err
 		}
+		req = &op.Request
 	}
 	c := &Call[Req]{
-		ID: r.ID, Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, Request: op.Request, Terms: r.Terms.clone(),
-		Ref: r.knownRef(), Undoes: undo, Attempt: attempt, key: r.ProviderKey, used: new(atomic.Bool),
+		ID: r.ID, Scope: r.Scope, Subject: r.Subject, Purpose: r.Purpose, Request: *req, Terms: r.Terms.clone(),
+		Ref: r.knownRef(), Undoes: undo, Attempt: attempt, key: r.ProviderKey,
 	}
 	return c, nil
 }
@@ -192,8 +193,8 @@ func storable(s string, n int) string {
 	return s
 }
 
-func (x *Executor[Req, Res]) hook(r Record) func(context.Context, Tx) error {
-	r = r.Clone()
+func (x *Executor[Req, Res]) hook(next *Record) func(context.Context, Tx) error {
+	r := next.Clone()
 	return func(ctx context.Context, tx Tx) error {
 		if r.Sealed() {
 			return ErrSealed // not without the result: it stays due, and is run when the key is back

@@ -21,7 +21,7 @@ func TestMeasuresCostNothingWithoutAnObserver(t *testing.T) {
 	w := Write{Record: r, Entry: Entry{From: StateSubmitting, To: StateSucceeded, Fact: Applied, Source: SourceReply, Attempt: 1}}
 	refused := error(&Error{Do: "execute", ID: "op", Err: ErrMismatch})
 	for name, f := range map[string]func(){
-		"transition": func() { e.report(ctx, w, r) },
+		"transition": func() { e.report(ctx, &w, &r) },
 		"replay":     func() { e.prevented(ctx, "charge", &r, nil) },
 		"refusal":    func() { e.prevented(ctx, "charge", &r, refused) },
 		"recovery":   func() { e.recovery(ctx, StateUnknown, &r, nil) },
@@ -36,7 +36,7 @@ func TestMeasuresCostNothingWithoutAnObserver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loud.report(ctx, w, r)
+	loud.report(ctx, &w, &r)
 	loud.prevented(ctx, "charge", &r, nil)
 	loud.recovery(ctx, StateUnknown, &r, nil)
 	if heard != 3 {

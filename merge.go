@@ -81,13 +81,17 @@ var errStop = errors.New("settle: nothing to write")
 // by now. Everything that follows from the new state (schedule, claim, hold,
 // consequence, parent and waiting compensations) is in the same step. decide may
 // run several times; it must not remember.
-func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(next *Record) (*edit, error)) (Record, error) {
+//
+// cur is not changed, and neither is what comes back: others may be reading both.
+func (e *Engine) update(ctx context.Context, do string, cur *Record, decide func(next *Record) (*edit, error)) (*Record, error) {
 	k := e.kind(cur.Kind)
 	var hookErr *HookError
 	const rounds = 64 // each lost round means that somebody else's write was stored
 	for range rounds {
-		next := cur.fork()
-		ed, err := decide(&next)
+		writes := make([]Write, 1)
+		next := &writes[0].Record
+		*next = cur.fork()
+		ed, err := decide(next)
 		if errors.Is(err, errStop) {
 			return cur, nil
 		}
@@ -95,12 +99,12 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 			return cur, err
 		}
 		next.pin()
-		related, err := e.related(ctx, e.store, &cur, &next, nil, ed.now)
+		related, err := e.related(ctx, e.store, cur, next, nil, ed.now)
 		if err != nil {
 			return cur, e.storeError(do, cur.Kind, cur.ID, err)
 		}
-		w, hook := e.conclude(k, &cur, &next, ed, hookErr != nil)
-		change := Change{ID: newToken(), Writes: append([]Write{w}, related...), Hook: hook}
+		hook := e.conclude(k, cur, &writes[0], ed, hookErr != nil)
+		change := Change{ID: newToken(), Writes: append(writes, related...), Hook: hook}
 		if ed.inbox != nil {
 			change.Writes = append(change.Writes, *ed.inbox)
 		}
@@ -112,12 +116,12 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 		var conflict *ConflictError
 		switch {
 		case err == nil:
-			out := recs[0]
+			out := &recs[0]
 			if ed.holder != nil && out.Token != ed.holder.token {
 				ed.holder.ended.Store(true)
 			}
-			for i, x := range change.Writes {
-				e.report(ctx, x, recs[i])
+			for i := range change.Writes {
+				e.report(ctx, &change.Writes[i], &recs[i])
 			}
 			return out, nil
 		case errors.As(err, &hookErr):
@@ -129,12 +133,14 @@ func (e *Engine) update(ctx context.Context, do string, cur Record, decide func(
 			// Evidence is never refused: the reference is written as another's (T-25).
 			decide = foreign(decide, conflict.Index.Parts[2], conflict.Existing.ID)
 		case errors.As(err, &conflict) && conflict.Existing.ID == cur.ID:
-			cur = conflict.Existing
+			cur = &conflict.Existing
 		case errors.As(err, &conflict):
 			// A related record moved; it is read again, and so is this one.
-			if cur, err = e.get(ctx, ByID(cur.ID)); err != nil {
-				return next, e.storeError(do, next.Kind, next.ID, err)
+			again, err := e.get(ctx, ByID(cur.ID))
+			if err != nil {
+				return cur, e.storeError(do, cur.Kind, cur.ID, err)
 			}
+			cur = &again
 		default:
 			return cur, e.storeError(do, cur.Kind, cur.ID, err)
 		}
@@ -161,10 +167,11 @@ func foreign(decide func(*Record) (*edit, error), ref, owner string) func(*Recor
 	}
 }
 
-// conclude computes the state of next and everything that follows from it in the
-// same commit, and returns the write and the hook to run in it.
-func (e *Engine) conclude(k kind, cur, next *Record, ed *edit, hookFailed bool) (Write, func(context.Context, Tx) error) {
-	w := Write{IfVersion: cur.Version, IfToken: ed.ifToken, DueIn: ed.dueIn, Entry: ed.entry}
+// conclude completes the write in which cur becomes w.Record: it computes the state and
+// everything that follows from it in the same commit, and returns the hook to run in it.
+func (e *Engine) conclude(k kind, cur *Record, w *Write, ed *edit, hookFailed bool) func(context.Context, Tx) error {
+	next := &w.Record
+	w.IfVersion, w.IfToken, w.DueIn, w.Entry = cur.Version, ed.ifToken, ed.dueIn, ed.entry
 	if ed.create {
 		w.IfVersion = 0
 	}
@@ -201,7 +208,7 @@ func (e *Engine) conclude(k kind, cur, next *Record, ed *edit, hookFailed bool) 
 		// Settling, by whoever, clears claim and schedule.
 		next.Review, next.RetryAt, next.Tries, next.Waits = nil, time.Time{}, 0, 0
 		next.Wake = next.Wake && !ed.looked || ed.look
-		hook = e.consequence(k, cur, next, &w, ed, hookFailed)
+		hook = e.consequence(k, cur, next, w, ed, hookFailed)
 	case was.Settled() && !ed.create:
 		// A merge that unsettles sets a schedule in the same commit (I10).
 		next.Token, w.DueIn = "", 0
@@ -222,8 +229,7 @@ func (e *Engine) conclude(k kind, cur, next *Record, ed *edit, hookFailed bool) 
 	if w.Entry.Disposition == "" {
 		w.Entry.Disposition = disposition(cur, next, w.Entry)
 	}
-	w.Record = *next
-	return w, hook
+	return hook
 }
 
 func disposition(cur, next *Record, x Entry) Disposition {
@@ -269,7 +275,7 @@ func reviewReason(r *Record) string {
 }
 
 // report tells the observer about a write that was stored.
-func (e *Engine) report(ctx context.Context, w Write, r Record) {
+func (e *Engine) report(ctx context.Context, w *Write, r *Record) {
 	if e.silent {
 		return
 	}
@@ -295,7 +301,7 @@ func (e *Engine) report(ctx context.Context, w Write, r Record) {
 // merge adds one observation to an operation. It needs no claim; a holder whose
 // claim is live also ends its attempt and keeps its schedule (I5, I7). It is the
 // step through which replies, lookups, events, reports and people all go.
-func (e *Engine) merge(ctx context.Context, do string, r Record, ev evidence, h *claim, retryAfter time.Duration) (Record, error) {
+func (e *Engine) merge(ctx context.Context, do string, r *Record, ev evidence, h *claim, retryAfter time.Duration) (*Record, error) {
 	ev.code = cleanCode(ev.code)
 	return e.update(ctx, do, r, func(next *Record) (*edit, error) {
 		mine := h != nil && next.Token == h.token && next.Claimed()

@@ -18,7 +18,7 @@ func (m *model) register(claims bool) {
 		panic(err)
 	}
 	if claims {
-		m.begin(0, charge, r, cl, true)
+		m.begin(0, charge, *r, cl, true)
 	}
 }
 
@@ -41,7 +41,7 @@ func (m *model) compensate(row int) {
 	if err != nil || met || cl == nil {
 		return // refused: nothing to undo, or it would be too much; or it is a wish
 	}
-	m.begin(0, row, r, cl, true)
+	m.begin(0, row, *r, cl, true)
 }
 
 // resume mirrors Engine.resume: the caller calls again.
@@ -50,11 +50,11 @@ func (m *model) resume(i, row int) {
 	if !resumable(&r) {
 		return
 	}
-	r, c, err := m.e.take(m.ctx, "execute", r, nil)
+	claimed, c, err := m.e.take(m.ctx, "execute", &r, nil)
 	if err != nil || c == nil {
 		return
 	}
-	m.begin(i, row, r, c, false)
+	m.begin(i, row, *claimed, c, false)
 }
 
 func resumable(r *Record) bool {
@@ -64,13 +64,13 @@ func resumable(r *Record) bool {
 }
 
 func (m *model) cancel() {
-	_, _ = m.e.withdraw(m.ctx, "cancel", *m.row(m.w, charge), "changed_mind", permit{})
+	_, _ = m.e.withdraw(m.ctx, "cancel", m.row(m.w, charge), "changed_mind", permit{})
 	m.w.left.cancels--
 }
 
 // resolve is Engine.Resolve of a person who knows the truth.
 func (m *model) resolve(row int, d Decision) {
-	r := *m.row(m.w, row)
+	r := m.row(m.w, row)
 	_, _ = m.e.update(m.ctx, "resolve", r, func(next *Record) (*edit, error) { return m.e.resolved(next, d, r.lastAttempt()) })
 	m.w.left.persons--
 }

@@ -172,13 +172,15 @@ func (m *model) genuine(x move) {
 		c := m.e.newClaim()
 		r := modelStore{m}.claimRow(x.b, c.token)
 		c.granted(r.AsOf)
-		m.e.workClaimed(m.ctx, fresh(r), c)
+		fresh(&r)
+		m.e.workClaimed(m.ctx, &r, c)
 	} else if m.w.rows[x.b] == nil {
 		m.register(true)
 		p := m.w.procs[0]
 		m.w.procs[0] = proc{}
-		_, _ = m.e.pass(m.ctx, k, *p.r, p.c, "read")
+		_, _ = m.e.pass(m.ctx, k, p.r, p.c, "read")
 	} else {
-		_, _, _ = m.e.resume(m.ctx, &flight{}, k, m.row(m.w, x.b).fork())
+		r := m.row(m.w, x.b).fork()
+		_, _, _ = m.e.resume(m.ctx, &flight{}, k, &r)
 	}
 }

@@ -43,7 +43,7 @@ func (k *modelKind) escalateAfter() time.Duration                   { return esc
 func (k *modelKind) covers(Fingerprint, []byte) (bool, error)       { return true, nil }
 func (k *modelKind) deriveTerms(r *Record, _ Effect) (Terms, error) { return r.Terms, nil }
 func (k *modelKind) hasHook() bool                                  { return false }
-func (k *modelKind) hook(Record) func(context.Context, Tx) error    { return nil }
+func (k *modelKind) hook(*Record) func(context.Context, Tx) error   { return nil }
 func (k *modelKind) limits() (int, Rate)                            { return 0, Rate{} }
 func (k *modelKind) mute() bool                                     { return false }
 
@@ -156,7 +156,7 @@ func (s modelStore) Commit(_ context.Context, c Change) ([]Record, error) {
 		case d == 0:
 			r.Due = now
 		}
-		r = fresh(r)
+		fresh(&r)
 		w.rows[i] = &r
 		out = append(out, r.fork())
 	}

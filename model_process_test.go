@@ -28,7 +28,7 @@ func (m *model) claim(i, row int) {
 	c := m.e.newClaim()
 	r := modelStore{m}.claimRow(row, c.token)
 	c.granted(r.AsOf)
-	r = fresh(r)
+	fresh(&r)
 	if !r.State.Settled() {
 		m.begin(i, row, r, c, false)
 		return
@@ -44,7 +44,7 @@ func (m *model) claim(i, row int) {
 
 // looked mirrors the end of Engine.lookAgain.
 func (m *model) looked(p *proc, asked bool) {
-	_, _ = m.e.update(m.ctx, "release", *p.r, func(next *Record) (*edit, error) {
+	_, _ = m.e.update(m.ctx, "release", p.r, func(next *Record) (*edit, error) {
 		if next.Token != p.c.token {
 			return nil, errStop
 		}
@@ -64,7 +64,7 @@ func (m *model) turn(i int) {
 	}
 	live := m.surelyOurs(p) && (p.r.Token == p.c.token || m.seed == leaseIgnored)
 	if p.ready && !live {
-		_, _ = m.e.unsent(m.ctx, k, r, p.c, "claim_lost")
+		_, _ = m.e.unsent(m.ctx, k, &r, p.c, "claim_lost")
 		*p = proc{}
 		return
 	}
@@ -88,7 +88,7 @@ func (m *model) turn(i int) {
 		}
 		p.at = planned
 	case actUnsend:
-		p.learns(m.e.unsent(m.ctx, k, r, p.c, "parent_not_confirmed"))
+		p.learns(m.e.unsent(m.ctx, k, &r, p.c, "parent_not_confirmed"))
 		p.ready, p.sent = false, true
 	case actLookup:
 		p.at = asking
@@ -100,16 +100,16 @@ func (m *model) turn(i int) {
 // release mirrors the last case of Engine.pass.
 func (m *model) release(i int, d decision) {
 	p := &m.w.procs[i]
-	r, moved, err := m.e.release(m.ctx, *p.r, p.c, d)
+	r, moved, err := m.e.release(m.ctx, p.r, p.c, d)
 	if err != nil || !moved {
 		*p = proc{}
 		return
 	}
-	p.r = &r
+	p.r = r
 }
 
 // learns keeps the record that a step returned.
-func (p *proc) learns(r Record, _ error) { p.r = &r }
+func (p *proc) learns(r *Record, _ error) { p.r = r }
 
 // commit mirrors the first half of the case actSend of Engine.pass: the attempt is stored,
 // perhaps long after it was decided.
@@ -122,15 +122,15 @@ func (m *model) commit(i int) {
 		p.r, p.c.attempt, p.ready = &r, r.lastAttempt(), true
 		return
 	}
-	r, committed, err := m.e.commitAttempt(m.ctx, m.kindOf(i, p.row), *p.r, p.c)
+	r, committed, err := m.e.commitAttempt(m.ctx, m.kindOf(i, p.row), p.r, p.c)
 	switch {
 	case err != nil: // ErrExceeds
 		m.release(i, decision{do: actReview, reason: ReasonExceeds})
 		*p = proc{}
 	case !committed:
-		p.r = &r
+		p.r = r
 	default:
-		p.r, p.ready, p.renewed = &r, true, max(p.renewed, m.ticks(p.c.base))
+		p.r, p.ready, p.renewed = r, true, max(p.renewed, m.ticks(p.c.base))
 	}
 }
 
@@ -147,7 +147,7 @@ func (m *model) send(i int) {
 		stop = "send_before"
 	}
 	if stop != "" {
-		p.learns(m.e.unsent(m.ctx, k, *p.r, p.c, stop))
+		p.learns(m.e.unsent(m.ctx, k, p.r, p.c, stop))
 		p.ready, p.sent = false, true
 		return
 	}
@@ -184,11 +184,11 @@ func (m *model) merge(row int, r *Record, ev evidence, c *claim) *Record {
 	case m.seed == notFoundProves && ev.source == SourceLookup && ev.fact == NotFound:
 		ev.source, ev.fact = SourcePerson, NotApplied
 	}
-	out, err := m.e.merge(m.ctx, "record", *r, ev, c, 0)
+	out, err := m.e.merge(m.ctx, "record", r, ev, c, 0)
 	if err != nil {
 		m.fail("I12", "evidence was refused: "+err.Error())
 	}
-	return &out
+	return out
 }
 
 // look is the provider's part of Engine.ask.

@@ -76,7 +76,7 @@ func (e *Engine) park(ctx context.Context, kept Record, inbox Write) (Observed, 
 	case err != nil:
 		return Observed{}, e.storeError("observe", EventKind, kept.ID, err)
 	}
-	e.report(ctx, inbox, recs[0])
+	e.report(ctx, &inbox, &recs[0])
 	return Observed{Event: kept.ID, Parked: true}, nil
 }
 
@@ -155,15 +155,15 @@ func (e *Engine) deliver(ctx context.Context, ev *Event, op Record, inbox Write)
 	if rep.ev.sequence == 0 {
 		rep.ev.sequence = ev.Sequence
 	}
-	out, err = e.merge(ctx, "observe", op, rep.ev, nil, 0)
+	merged, err := e.merge(ctx, "observe", &op, rep.ev, nil, 0)
 	if err == nil {
 		e.Wake()
 	}
-	return out, err == nil, err
+	return *merged, err == nil, err
 }
 
 // workEvent matches a parked event again.
-func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
+func (e *Engine) workEvent(ctx context.Context, r *Record, c *claim) error {
 	ev, err := r.event()
 	switch {
 	case errors.Is(err, ErrSealed) && (r.Review != nil || r.AsOf.Sub(r.CreatedAt) < e.opts.OrphanAfter):
@@ -203,7 +203,7 @@ func (e *Engine) workEvent(ctx context.Context, r Record, c *claim) error {
 }
 
 // parkAgain leaves a claimed event for later.
-func (e *Engine) parkAgain(ctx context.Context, r Record, c *claim) error {
+func (e *Engine) parkAgain(ctx context.Context, r *Record, c *claim) error {
 	_, err := e.update(ctx, "observe", r, func(next *Record) (*edit, error) {
 		if next.Token != c.token {
 			return nil, errStop
@@ -221,7 +221,7 @@ func (e *Engine) parkAgain(ctx context.Context, r Record, c *claim) error {
 }
 
 // setAside puts an event before a person; owner is the operation to which its reference belongs, if that is why.
-func (e *Engine) setAside(ctx context.Context, r Record, c *claim, reason, owner string) error {
+func (e *Engine) setAside(ctx context.Context, r *Record, c *claim, reason, owner string) error {
 	_, err := e.update(ctx, "observe", r, func(next *Record) (*edit, error) {
 		if next.Token != c.token {
 			return nil, errStop

@@ -288,8 +288,8 @@ func (e *Engine) Reconcile(ctx context.Context, id string) (Record, error) {
 	if r.Claimed() || r.State.Settled() {
 		return r, nil
 	}
-	out, err := e.inFlight(ctx, "work "+id, func(ctx context.Context, fl *flight) (Record, bool, error) {
-		r, c, err := e.take(ctx, "reconcile", r, nil)
+	out, err := e.inFlight(ctx, "work "+id, func(ctx context.Context, fl *flight) (*Record, bool, error) {
+		r, c, err := e.take(ctx, "reconcile", &r, nil)
 		if err != nil || c == nil {
 			return r, false, err
 		}

@@ -43,8 +43,8 @@ func (e *Engine) Refresh(ctx context.Context, id string) (Refreshed, error) {
 	case len(r.Attempts) == 0 && len(r.References) == 0:
 		return Refreshed{Record: r}, nil
 	}
-	land, err := e.inFlight(ctx, "look "+id, func(ctx context.Context, fl *flight) (Record, bool, error) {
-		out, said, err := e.lookOnce(ctx, do, k, r)
+	land, err := e.inFlight(ctx, "look "+id, func(ctx context.Context, fl *flight) (*Record, bool, error) {
+		out, said, err := e.lookOnce(ctx, do, k, &r)
 		fl.said = said
 		return out, false, err
 	})
@@ -62,30 +62,29 @@ func (e *Engine) Refresh(ctx context.Context, id string) (Refreshed, error) {
 }
 
 // lookOnce makes one lookup of r without a claim and merges what it says. The error is the store's.
-func (e *Engine) lookOnce(ctx context.Context, do string, k kind, r Record) (Record, Fact, error) {
+func (e *Engine) lookOnce(ctx context.Context, do string, k kind, r *Record) (*Record, Fact, error) {
 	var undo Effect
 	if r.Undoes.Operation != "" {
 		var err error
-		if undo, _, err = e.undoing(ctx, &r); err != nil {
+		if undo, _, err = e.undoing(ctx, r); err != nil {
 			return r, Unclear, err
 		}
 	}
-	asked := r // the call may outlast its deadline
-	merge := func(ctx context.Context, rep reply) (Record, Fact, error) {
+	merge := func(ctx context.Context, rep reply) (*Record, Fact, error) {
 		switch rep.ev.fact {
 		case Unclear, NotSent, NotApplied: // a lookup cannot speak for an attempt
-			return asked, Unclear, nil
+			return r, Unclear, nil
 		case Applied, Declined, Underway, NeedsAction, NotFound, Reversed:
 		}
-		rep.ev.source, rep.ev.began = SourceLookup, asked.AsOf
-		out, err := e.merge(ctx, do, asked, rep.ev, nil, 0)
+		rep.ev.source, rep.ev.began = SourceLookup, r.AsOf
+		out, err := e.merge(ctx, do, r, rep.ev, nil, 0)
 		if err == nil {
 			e.Wake()
 		}
 		return out, rep.ev.fact, err
 	}
 	rep, err := e.call(ctx, k.contract().Deadline,
-		func(ctx context.Context) (reply, error) { return k.lookup(ctx, &asked, undo) },
+		func(ctx context.Context) (reply, error) { return k.lookup(ctx, r, undo) },
 		func(rep reply, err error) {
 			if err == nil && rep.ev.fact != NotFound {
 				_, _, _ = merge(context.WithoutCancel(ctx), rep)

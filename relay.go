@@ -125,7 +125,8 @@ func (e *Engine) claimFeed(ctx context.Context, probing bool, slots chan struct{
 		free--
 		wg.Go(func() {
 			defer func() { e.end(); <-slots }()
-			err := e.workFeed(context.WithoutCancel(ctx), fresh(r), &mine)
+			fresh(&r)
+			err := e.workFeed(context.WithoutCancel(ctx), &r, &mine)
 			if err != nil && !errors.Is(err, ErrClaimLost) {
 				e.obs.Notice(ctx, Notice{Event: EventStoreError, Kind: FeedKind, Operation: r.Subject, Code: "work"})
 			}
@@ -138,7 +139,7 @@ func (e *Engine) claimFeed(ctx context.Context, probing bool, slots chan struct{
 }
 
 // workFeed delivers what is queued for the operation whose place a claim handed out.
-func (e *Engine) workFeed(ctx context.Context, place Record, c *claim) error {
+func (e *Engine) workFeed(ctx context.Context, place *Record, c *claim) error {
 	if place.State == StateReview {
 		return e.mindFeed(ctx, place, c)
 	}
@@ -236,7 +237,7 @@ func (e *Engine) hand(ctx, hctx context.Context, m Message) failed {
 
 // note stores how far the feed of op has come, in one step with when and by whom it goes on. errMoved: op was written since it was
 // read, and nothing was stored.
-func (e *Engine) note(ctx context.Context, place Record, c *claim, op Record, moved bool, why failed) error {
+func (e *Engine) note(ctx context.Context, place *Record, c *claim, op Record, moved bool, why failed) error {
 	next, x := place.fork(), Entry{From: place.State, Source: SourceWorker, Disposition: DispositionControl, Note: "published"}
 	next.Token = ""
 	var in time.Duration
@@ -273,8 +274,8 @@ func (e *Engine) note(ctx context.Context, place Record, c *claim, op Record, mo
 	case err != nil:
 		return err
 	}
-	for i, w := range writes {
-		e.report(ctx, w, recs[i])
+	for i := range writes {
+		e.report(ctx, &writes[i], &recs[i])
 	}
 	return nil
 }

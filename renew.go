@@ -11,7 +11,8 @@ import (
 // when the claim is lost or could not be renewed in time (I5).
 type keeper struct {
 	k      *renewer
-	r      Record
+	kind   string
+	id     string
 	c      *claim
 	cancel context.CancelCauseFunc
 
@@ -43,10 +44,10 @@ func renewEvery(lease time.Duration) time.Duration { return lease / 3 }
 func renewAgain(lease time.Duration) time.Duration { return lease / 10 }
 func renewEarly(lease time.Duration) time.Duration { return lease / 6 }
 
-func (e *Engine) keepAlive(ctx context.Context, r Record, c *claim) (context.Context, *keeper) {
+func (e *Engine) keepAlive(ctx context.Context, r *Record, c *claim) (context.Context, *keeper) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	k := e.renewals
-	kp := &keeper{k: k, r: r, c: c, cancel: cancel, renewed: c.sent}
+	kp := &keeper{k: k, kind: r.Kind, id: r.ID, c: c, cancel: cancel, renewed: c.sent}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	kp.next = time.Now().Add(renewEvery(c.lease))
@@ -64,7 +65,7 @@ func (kp *keeper) stop() {
 	kp.k.mu.Unlock()
 	kp.cancel(nil)
 	if lost {
-		kp.k.e.obs.Notice(context.Background(), Notice{Event: EventClaimLost, Kind: kp.r.Kind, Operation: kp.r.ID})
+		kp.k.e.obs.Notice(context.Background(), Notice{Event: EventClaimLost, Kind: kp.kind, Operation: kp.id})
 	}
 }
 
@@ -185,7 +186,7 @@ func (k *renewer) renew(batch []*keeper) {
 	k.mu.Lock()
 	var patience time.Duration // after which nobody waits for the answer any more
 	for i, kp := range batch {
-		held[i] = Held{ID: kp.r.ID, Token: kp.c.token}
+		held[i] = Held{ID: kp.id, Token: kp.c.token}
 		patience = max(patience, kp.rest())
 	}
 	k.mu.Unlock()
@@ -233,7 +234,7 @@ func (k *renewer) answered(batch []*keeper, said []error, sent time.Time) {
 	k.plan()
 	k.mu.Unlock()
 	for _, kp := range unsure {
-		k.e.obs.Notice(context.Background(), Notice{Event: EventStoreError, Kind: kp.r.Kind, Operation: kp.r.ID, Code: "renew"})
+		k.e.obs.Notice(context.Background(), Notice{Event: EventStoreError, Kind: kp.kind, Operation: kp.id, Code: "renew"})
 	}
 	for _, kp := range lost {
 		kp.lost()

@@ -276,12 +276,12 @@ func (p *reportPass) line(ctx context.Context, l *ReportLine, m matchedLine) err
 	after, learned := *stored, false
 	if m.owner == nil && stored.teaches(l) {
 		if learned = !p.o.ReadOnly; learned {
-			r, err := p.e.merge(ctx, "reconcile report", *stored, l.evidence(), nil, 0)
+			r, err := p.e.merge(ctx, "reconcile report", stored, l.evidence(), nil, 0)
 			if err != nil {
 				return err
 			}
 			p.Summary.Learned++
-			stored, after = &r, r
+			stored, after = r, *r
 			p.e.Wake()
 		}
 	}

@@ -132,7 +132,7 @@ func (p *reportPass) operations(ctx context.Context, after string, take func(pag
 			page, full = page[:i], false
 		}
 		for i := range page {
-			page[i] = fresh(page[i])
+			fresh(&page[i])
 			after = page[i].ID
 		}
 		if err := take(page, after); err != nil {

@@ -98,15 +98,14 @@ func (e *Engine) Resolve(ctx context.Context, id string, d Decision) (Record, er
 	case d.SeenAttempt > 0:
 		known = d.SeenAttempt
 	}
-	out, err := e.update(ctx, "resolve", r, func(next *Record) (*edit, error) {
+	out, err := e.update(ctx, "resolve", &r, func(next *Record) (*edit, error) {
 		ed, err := e.resolved(next, d, known)
 		return may.signed(ed), err
 	})
-	if err != nil {
-		return out, err
+	if err == nil {
+		e.Wake()
 	}
-	e.Wake()
-	return out, nil
+	return *out, err
 }
 
 // resolved applies d to next. known is the last attempt that there was when d was made.

@@ -87,7 +87,7 @@ func (e *Engine) retainOnce(ctx context.Context, every time.Duration) error {
 	if err != nil || c == nil {
 		return err
 	}
-	hctx, kp := e.keepAlive(context.WithoutCancel(ctx), r, c)
+	hctx, kp := e.keepAlive(context.WithoutCancel(ctx), &r, c)
 	defer kp.stop()
 	after := string(r.Request)
 	pause := time.NewTimer(retentionPause)
@@ -137,7 +137,8 @@ func (e *Engine) claimRetention(ctx context.Context) (Record, *claim, error) {
 			return Record{}, nil, err
 		case len(recs) > 0:
 			c.granted(recs[0].AsOf)
-			return fresh(recs[0]), c, nil
+			fresh(&recs[0])
+			return recs[0], c, nil
 		case made:
 			return Record{}, nil, nil
 		}
@@ -187,8 +188,9 @@ func (e *Engine) prunePage(ctx context.Context, after string) (string, error) {
 		return "", err
 	}
 	var ws []Write
-	for _, r := range page {
-		if r = fresh(r); !r.prunable(e.opts.Retention) {
+	for i := range page {
+		r := &page[i]
+		if fresh(r); !r.prunable(e.opts.Retention) {
 			continue
 		}
 		next := r.fork()
@@ -222,8 +224,8 @@ func (e *Engine) commitPruned(ctx context.Context, ws []Write) error {
 		if err != nil {
 			return err
 		}
-		for i, w := range ws {
-			e.report(ctx, w, recs[i])
+		for i := range ws {
+			e.report(ctx, &ws[i], &recs[i])
 		}
 		return nil
 	}

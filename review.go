@@ -52,10 +52,11 @@ func (e *Engine) Assign(ctx context.Context, id string, a Assignment) (Record, e
 	if err != nil {
 		return r, err
 	}
-	return e.update(ctx, "assign", r, func(next *Record) (*edit, error) {
+	out, err := e.update(ctx, "assign", &r, func(next *Record) (*edit, error) {
 		ed, err := assigned(next, a)
 		return may.signed(ed), err
 	})
+	return *out, err
 }
 
 // assigned applies a to next.

@@ -194,14 +194,15 @@ func (e *Engine) claimDue(ctx context.Context, a ask, limit int, slots chan stru
 		}
 		wg.Go(func() {
 			defer func() { e.end(); finish() }()
-			e.workClaimed(context.WithoutCancel(ctx), fresh(r), &own)
+			fresh(&r)
+			e.workClaimed(context.WithoutCancel(ctx), &r, &own)
 		})
 	}
 	return len(recs), nil
 }
 
 // workClaimed works one record that Store.Claim handed out.
-func (e *Engine) workClaimed(ctx context.Context, r Record, c *claim) {
+func (e *Engine) workClaimed(ctx context.Context, r *Record, c *claim) {
 	k := e.kind(r.Kind)
 	var err error
 	switch {
@@ -225,13 +226,13 @@ func (e *Engine) workClaimed(ctx context.Context, r Record, c *claim) {
 }
 
 // lookAgain makes the lookup that was asked for on a settled record.
-func (e *Engine) lookAgain(ctx context.Context, k kind, r Record, c *claim) error {
+func (e *Engine) lookAgain(ctx context.Context, k kind, r *Record, c *claim) error {
 	hctx, kp := e.keepAlive(ctx, r, c)
 	defer kp.stop()
 	var undo Effect
 	if r.Undoes.Operation != "" {
 		var err error
-		if undo, _, err = e.undoing(ctx, &r); err != nil {
+		if undo, _, err = e.undoing(ctx, r); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -11,7 +12,7 @@ import (
 // take claims one record for this process if nobody has it. prepare may change
 // the copy that is written. The claim is nil if somebody else was first or there is
 // nothing left to do.
-func (e *Engine) take(ctx context.Context, do string, r Record, prepare func(next *Record)) (Record, *claim, error) {
+func (e *Engine) take(ctx context.Context, do string, r *Record, prepare func(next *Record)) (*Record, *claim, error) {
 	c := e.newClaim()
 	out, err := e.update(ctx, do, r, func(next *Record) (*edit, error) {
 		if next.Claimed() || next.State.Settled() {
@@ -51,6 +52,16 @@ func (r *Record) endBefore(c *claim) {
 			a.End = c.asOf
 		}
 	}
+}
+
+// ended is r with those ends: r itself if it has them already, since others may be reading it.
+func (r *Record) ended(c *claim) *Record {
+	if !slices.ContainsFunc(r.Attempts, func(a Attempt) bool { return a.N != c.attempt && a.End.IsZero() }) {
+		return r
+	}
+	out := r.fork()
+	out.endBefore(c)
+	return &out
 }
 
 func (r *Record) lastAttempt() int {
@@ -98,18 +109,17 @@ func (a Attempt) spent() bool { return a.harmless() || a.Fate == FateUnderway }
 // pass works one claimed operation until it is settled, scheduled or in review.
 // read is not nil if the current attempt is committed already and shall be sent now: its
 // operation as read back from its stored form. It returns the record as it is then; an error means that the store did not record what happened.
-func (e *Engine) pass(ctx context.Context, k kind, r Record, c *claim, read any) (Record, error) {
+func (e *Engine) pass(ctx context.Context, k kind, r *Record, c *claim, read any) (*Record, error) {
 	if read != nil || !r.mayHaveLeft() {
 		return e.passOver(ctx, k, r, c, read)
 	}
 	from := r.compute(false)
 	out, err := e.passOver(ctx, k, r, c, nil)
-	e.recovery(ctx, from, &out, err)
+	e.recovery(ctx, from, out, err)
 	return out, err
 }
 
-func (e *Engine) passOver(ctx context.Context, k kind, r Record, c *claim, read any) (Record, error) {
-	r.endBefore(c)
+func (e *Engine) passOver(ctx context.Context, k kind, r *Record, c *claim, read any) (*Record, error) {
 	hctx, kp := e.keepAlive(ctx, r, c)
 	defer kp.stop()
 	var seen looked
@@ -131,8 +141,12 @@ func (e *Engine) passOver(ctx context.Context, k kind, r Record, c *claim, read 
 		if !live {
 			return e.reread(ctx, hctx, r)
 		}
-		r.endBefore(c)
-		undo, d, err := e.next(ctx, k, &r, c, ready, seen, sent)
+		r = r.ended(c)
+		if r.Undoes.Operation != "" {
+			own := *r // next may derive its terms
+			r = &own
+		}
+		undo, d, err := e.next(ctx, k, r, c, ready, seen, sent)
 		if err != nil {
 			return r, err
 		}
@@ -180,7 +194,8 @@ func (e *Engine) passOver(ctx context.Context, k kind, r Record, c *claim, read 
 	}
 }
 
-// next asks decide, after looking at what only the process and the parent know.
+// next asks decide, after looking at what only the process and the parent know. A wish, which could not
+// know the effect when it was made, gets its terms now.
 func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bool, seen looked, sent bool) (Effect, decision, error) {
 	contract := k.contract()
 	var undo Effect
@@ -218,7 +233,7 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 
 // commitAttempt makes the next attempt durable before anything is sent (I1). Only a
 // holder whose claim is live can (I5).
-func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) (Record, bool, error) {
+func (e *Engine) commitAttempt(ctx context.Context, k kind, r *Record, c *claim) (*Record, bool, error) {
 	var n int
 	out, err := e.update(ctx, "send", r, func(next *Record) (*edit, error) {
 		if next.Token != c.token || !next.Claimed() || next.Version != r.Version {
@@ -234,8 +249,8 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) 
 		return ed, nil
 	})
 	if errors.Is(err, errBarred) {
-		out, err = e.get(ctx, ByID(r.ID)) // the parent moved; the next decision sees how
-		return out, false, err
+		now, err := e.get(ctx, ByID(r.ID)) // the parent moved; the next decision sees how
+		return &now, false, err
 	}
 	if err != nil || out.Token != c.token || out.lastAttempt() != n || n == r.lastAttempt() {
 		return out, false, err
@@ -245,7 +260,7 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r Record, c *claim) 
 }
 
 // send makes the request of the last committed attempt and merges what came back.
-func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, undo Effect, read any) (Record, error) {
+func (e *Engine) send(ctx, hctx context.Context, k kind, r *Record, c *claim, undo Effect, read any) (*Record, error) {
 	switch {
 	case !c.mayStart():
 		return e.unsent(ctx, k, r, c, "lease_over")
@@ -255,14 +270,14 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, und
 		return e.unsent(ctx, k, r, c, ReasonMute)
 	}
 	n := r.lastAttempt()
-	ev := answerOf(k, &r, c)
+	ev := answerOf(k, r, c)
 	used := new(atomic.Bool) // Call.Key was asked for
-	record := func(ctx context.Context, rep reply, err error) (Record, error) {
+	record := func(ctx context.Context, rep reply, err error) (*Record, error) {
 		out := ev
 		if err == nil {
 			out = rep.ev
 			out.source, out.attempt, out.began, out.honoured = ev.source, ev.attempt, ev.began, ev.honoured
-			e.proveNothing(ctx, &r, n, out.fact)
+			e.proveNothing(ctx, r, n, out.fact)
 		} else {
 			out.code = noAnswer(hctx, err)
 			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Attempt: n, Code: out.code})
@@ -276,7 +291,7 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r Record, c *claim, und
 		return e.merge(ctx, "record", r, out, c, rep.retryAfter)
 	}
 	rep, err := e.call(hctx, k.contract().Deadline,
-		func(ctx context.Context) (reply, error) { return k.submit(ctx, &r, undo, n, read, used) },
+		func(ctx context.Context) (reply, error) { return k.submit(ctx, r, undo, n, read, used) },
 		func(rep reply, err error) {
 			if err == nil {
 				_, _ = record(context.WithoutCancel(ctx), rep, nil) // what was learned late is merged like any other observation
@@ -307,25 +322,24 @@ func answerOf(k kind, r *Record, c *claim) evidence {
 }
 
 // unsent closes the current attempt, which was committed and will not be sent.
-func (e *Engine) unsent(ctx context.Context, k kind, r Record, c *claim, code string) (Record, error) {
-	ev := answerOf(k, &r, c)
+func (e *Engine) unsent(ctx context.Context, k kind, r *Record, c *claim, code string) (*Record, error) {
+	ev := answerOf(k, r, c)
 	ev.fact, ev.code = NotSent, code
 	return e.merge(ctx, "send", r, ev, c, 0)
 }
 
 // ask makes one lookup and merges what came back.
-func (e *Engine) ask(ctx, hctx context.Context, k kind, r Record, c *claim, undo Effect) (Record, looked, error) {
+func (e *Engine) ask(ctx, hctx context.Context, k kind, r *Record, c *claim, undo Effect) (*Record, looked, error) {
 	ev := evidence{source: SourceLookup, began: c.early()}
-	asked := r // the call may outlast its deadline
-	record := func(ctx context.Context, rep reply, err error) (Record, looked, error) {
+	record := func(ctx context.Context, rep reply, err error) (*Record, looked, error) {
 		out, seen := ev, lookedFound
 		if err == nil {
 			out = rep.ev
 			out.source, out.began = SourceLookup, ev.began
-			e.proveNothing(ctx, &asked, 0, out.fact)
+			e.proveNothing(ctx, r, 0, out.fact)
 		} else {
 			out.code = noAnswer(hctx, err)
-			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: asked.Kind, Operation: asked.ID, Code: out.code})
+			e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Code: out.code})
 		}
 		switch out.fact {
 		case NotFound:
@@ -334,11 +348,11 @@ func (e *Engine) ask(ctx, hctx context.Context, k kind, r Record, c *claim, undo
 			out.fact, seen = Unclear, lookedFailed // a lookup cannot speak for an attempt
 		case Applied, Declined, Underway, NeedsAction, Reversed:
 		}
-		after, err := e.merge(ctx, "record", asked, out, c, rep.retryAfter)
+		after, err := e.merge(ctx, "record", r, out, c, rep.retryAfter)
 		return after, seen, err
 	}
 	rep, err := e.call(hctx, k.contract().Deadline,
-		func(ctx context.Context) (reply, error) { return k.lookup(ctx, &asked, undo) },
+		func(ctx context.Context) (reply, error) { return k.lookup(ctx, r, undo) },
 		func(rep reply, err error) {
 			if err == nil && rep.ev.fact != NotFound {
 				_, _, _ = record(context.WithoutCancel(ctx), rep, nil)
@@ -352,21 +366,15 @@ func (e *Engine) ask(ctx, hctx context.Context, k kind, r Record, c *claim, undo
 // answer that came after call stopped waiting.
 func (e *Engine) call(ctx context.Context, deadline time.Duration, f func(context.Context) (reply, error), late func(reply, error)) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
-	type answer struct {
-		rep reply
-		err error
-	}
-	answers := make(chan answer, 1)
-	var taken atomic.Bool // by whoever is first: the answer, or call's giving up
+	a := &answer{err: errPanic, there: make(chan struct{})} // stays so if f panics or ends its goroutine
 	go func() {
 		defer cancel()
-		a := answer{err: errPanic} // stays so if f panics or ends its goroutine
 		defer func() {
 			if p := recover(); p != nil {
-				a = answer{err: errPanic}
+				a.rep, a.err = reply{}, errPanic
 			}
-			if taken.CompareAndSwap(false, true) {
-				answers <- a
+			if a.taken.CompareAndSwap(false, true) {
+				close(a.there)
 				return
 			}
 			defer e.end()
@@ -377,7 +385,7 @@ func (e *Engine) call(ctx context.Context, deadline time.Duration, f func(contex
 		a.rep, a.err = f(ctx)
 	}()
 	select {
-	case a := <-answers:
+	case <-a.there:
 		return a.rep, a.err
 	case <-ctx.Done():
 	}
@@ -385,17 +393,25 @@ func (e *Engine) call(ctx context.Context, deadline time.Duration, f func(contex
 	t := time.NewTimer(lateGrace)
 	defer t.Stop()
 	select {
-	case a := <-answers:
+	case <-a.there:
 		return a.rep, a.err
 	case <-t.C:
 	}
 	e.hold() // Drain waits for the straggler too
-	if taken.CompareAndSwap(false, true) {
+	if a.taken.CompareAndSwap(false, true) {
 		return reply{}, context.Cause(ctx)
 	}
 	e.end()
-	a := <-answers
+	<-a.there
 	return a.rep, a.err
+}
+
+// answer is what an adapter's call comes to.
+type answer struct {
+	rep   reply
+	err   error
+	taken atomic.Bool   // by whoever is first: the call's end, or who waits for it and gives up
+	there chan struct{} // closed when the call ended in time
 }
 
 // lateGrace is how long a call may outlast its context before it is left alone.
@@ -424,7 +440,7 @@ func noAnswer(hctx context.Context, err error) string {
 // release ends a holder's claim with a schedule, a review or a cancellation. If
 // the claim is not its any more, or the record settled, there is nothing to end.
 // moved: nothing was written, since the record is not the one that was decided on.
-func (e *Engine) release(ctx context.Context, r Record, c *claim, d decision) (out Record, moved bool, err error) {
+func (e *Engine) release(ctx context.Context, r *Record, c *claim, d decision) (out *Record, moved bool, err error) {
 	out, err = e.update(ctx, "release", r, func(next *Record) (*edit, error) {
 		moved = next.Version != r.Version
 		if moved || next.Token != c.token || next.State.Settled() {
@@ -475,17 +491,17 @@ func (ed *edit) minds(next *Record) {
 }
 
 // reread returns the record as it is now, after the claim on it was lost.
-func (e *Engine) reread(ctx, hctx context.Context, r Record) (Record, error) {
+func (e *Engine) reread(ctx, hctx context.Context, r *Record) (*Record, error) {
 	out, err := e.get(ctx, ByID(r.ID))
 	if err != nil {
 		return r, e.storeError("read", r.Kind, r.ID, err)
 	}
-	return out, e.lostError(hctx, out)
+	return &out, e.lostError(hctx, &out)
 }
 
 // lostError lets a renewal's error reach the caller of an operation that is
 // still open.
-func (e *Engine) lostError(hctx context.Context, r Record) error {
+func (e *Engine) lostError(hctx context.Context, r *Record) error {
 	cause := context.Cause(hctx)
 	if cause == nil || errors.Is(cause, context.Canceled) || r.State.Settled() {
 		return nil

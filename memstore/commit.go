@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"reflect"
@@ -17,29 +18,43 @@ const maxIdentity = 255
 // Commit implements [settle.Store]. A hook that panics, or ends its goroutine,
 // has failed: nothing is written.
 func (s *Store) Commit(ctx context.Context, c settle.Change) ([]settle.Record, error) {
-	recs, now, err := s.commit(ctx, c)
+	recs, now, replayed, err := s.commit(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return copies(recs, now), nil
+	return answer(c, recs, now, replayed), nil
 }
 
-func (s *Store) commit(ctx context.Context, c settle.Change) ([]*settle.Record, time.Time, error) {
+func (s *Store) commit(ctx context.Context, c settle.Change) ([]*settle.Record, time.Time, bool, error) {
 	if err := s.lock(ctx); err != nil {
-		return nil, time.Time{}, err
+		return nil, time.Time{}, false, err
 	}
 	if c.Hook != nil {
 		return s.commitHook(ctx, c)
 	}
 	defer s.mu.Unlock()
-	recs, now, _, err := s.apply(c)
+	recs, now, replayed, err := s.apply(c)
 	s.keep()
-	return recs, now, err
+	return recs, now, replayed, err
+}
+
+// answer is what a Commit returns: what was written is the caller's own, with the stored bookkeeping;
+// what was written before is copied.
+func answer(c settle.Change, recs []*settle.Record, now time.Time, replayed bool) []settle.Record {
+	if replayed {
+		return copies(recs, now)
+	}
+	out := make([]settle.Record, len(recs))
+	for i, r := range recs {
+		out[i] = c.Writes[i].Record
+		out[i].Version, out[i].Due, out[i].CreatedAt, out[i].UpdatedAt, out[i].AsOf = r.Version, r.Due, r.CreatedAt, r.UpdatedAt, r.AsOf
+	}
+	return out
 }
 
 // commitHook applies c and keeps every other caller out while the hook runs. It
 // is called with s.mu locked and unlocks it.
-func (s *Store) commitHook(ctx context.Context, c settle.Change) ([]*settle.Record, time.Time, error) {
+func (s *Store) commitHook(ctx context.Context, c settle.Change) ([]*settle.Record, time.Time, bool, error) {
 	t := s.begin()
 	good := false
 	defer func() { t.end(good) }()
@@ -51,7 +66,7 @@ func (s *Store) commitHook(ctx context.Context, c settle.Change) ([]*settle.Reco
 		err = call(ctx, c.Hook, t)
 	}
 	good = err == nil
-	return recs, now, err
+	return recs, now, replayed, err
 }
 
 // call runs the hook; its failure or panic is a *settle.HookError.
@@ -150,11 +165,11 @@ func (t *tx) Commit(ctx context.Context, c settle.Change) ([]settle.Record, erro
 	if c.Hook != nil {
 		return nil, invalid("commit", "Change.Hook")
 	}
-	recs, now, _, err := t.s.apply(c)
+	recs, now, replayed, err := t.s.apply(c)
 	if err != nil {
 		return nil, err
 	}
-	return copies(recs, now), nil
+	return answer(c, recs, now, replayed), nil
 }
 
 // Unwrap implements [settle.Tx]: there is nothing beneath.
@@ -216,7 +231,7 @@ func (s *Store) write(w *settle.Write, id string, now time.Time) (*settle.Record
 		}
 	}
 
-	rec := w.Record.Clone()
+	rec := kept(&w.Record, old)
 	rec.Version, rec.UpdatedAt, rec.AsOf = w.IfVersion+1, now, now
 	if old == nil {
 		rec.CreatedAt, rec.Due = now, time.Time{}
@@ -236,11 +251,26 @@ func (s *Store) write(w *settle.Write, id string, now time.Time) (*settle.Record
 		s.order = append(s.order, r)
 	}
 	s.undo = append(s.undo, change{row: r, rec: old, names: r.names})
-	s.put(r, &rec, names)
+	s.put(r, rec, names)
 	e := w.Entry
 	e.Seq, e.Operation, e.Write, e.At, e.Alarms = rec.Version, rec.ID, id, now, slices.Clone(e.Alarms)
 	r.history = append(r.history, e)
-	return &rec, nil
+	return rec, nil
+}
+
+// kept is the copy of r that is stored. It shares the request with the record that it replaces, if that
+// is the same: nothing that is stored is ever changed.
+func kept(r, old *settle.Record) *settle.Record {
+	out := *r
+	same := old != nil && len(r.Request) > 0 && bytes.Equal(old.Request, r.Request)
+	if same {
+		out.Request = nil
+	}
+	out = out.Clone()
+	if same {
+		out.Request = old.Request
+	}
+	return &out
 }
 
 // rollback takes back what was done since there were mark changes.
