@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -84,20 +85,36 @@ func reportOperations(b *testing.B, s settle.Store, n int, account string) (ids 
 	b.Helper()
 	began := time.Now().Add(-time.Minute).UnixMilli()
 	ids = func(i int) string { return fmt.Sprintf("%08x-%04x-7000-8000-%012x", began>>16, began&0xffff, i) }
-	const batch = 1000
-	for i := 0; i < n; i += batch {
-		c := settle.Change{ID: fmt.Sprintf("fill-%d", i)}
-		for j := i; j < min(n, i+batch); j++ {
-			r := created(strconv.Itoa(j))
-			r.ID, r.Kind, r.Account, r.Key, r.Hold = ids(j), "charge", account, "", ""
-			r.Terms = settle.Terms{Amount: settle.Minor(1999, "EUR")}
-			r.Attempts = []settle.Attempt{{N: 1, Fate: settle.FateApplied}}
-			r.References = []settle.Reference{{Ref: fmt.Sprintf("ch_%d", j), Rank: settle.RankSucceeded, Terms: r.Terms}}
-			r.State = settle.StateSucceeded
-			c.Writes = append(c.Writes, settle.Write{Record: r, DueIn: settle.Never, Entry: settle.Entry{To: r.State, Fact: settle.Applied}})
-		}
-		_, err := s.Commit(b.Context(), c)
-		must(b, err)
+	const batch, fillers = 1000, 4
+	var all sync.WaitGroup
+	for f := range fillers {
+		all.Go(func() {
+			for i := f * batch; i < n; i += fillers * batch {
+				c := settle.Change{ID: fmt.Sprintf("fill-%d", i)}
+				for j := i; j < min(n, i+batch); j++ {
+					c.Writes = append(c.Writes, settle.Write{Record: reportOperation(ids(j), j, account), DueIn: settle.Never, Entry: settle.Entry{
+						To: settle.StateSucceeded, Fact: settle.Applied,
+					}})
+				}
+				if _, err := s.Commit(b.Context(), c); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if b.Failed() {
+		b.FailNow()
 	}
 	return ids
+}
+
+func reportOperation(id string, n int, account string) settle.Record {
+	r := created(strconv.Itoa(n))
+	r.ID, r.Kind, r.Account, r.Key, r.Hold, r.State = id, "charge", account, "", "", settle.StateSucceeded
+	r.Terms = settle.Terms{Amount: settle.Minor(1999, "EUR")}
+	r.Attempts = []settle.Attempt{{N: 1, Fate: settle.FateApplied}}
+	r.References = []settle.Reference{{Ref: fmt.Sprintf("ch_%d", n), Rank: settle.RankSucceeded, Terms: r.Terms}}
+	return r
 }
