@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -24,6 +23,9 @@ const (
 	flushPatience = 100 * time.Millisecond
 	// queuePatience is how long a change waits for a batch to be over.
 	queuePatience = time.Second
+	// maxShare is how many bytes of a change share a statement: 256 of them in hexadecimal stay below 16 MB,
+	// which is the longest statement that MariaDB takes unless it is told otherwise.
+	maxShare = 24 << 10
 )
 
 // enter lets a change go to the server by itself while few are on their way.
@@ -73,96 +75,6 @@ func (s *Store) flushBatch(batch []*member) {
 	for _, m := range batch {
 		m.fate, m.err = to, err
 	}
-}
-
-// flushTx writes them by a statement each in one transaction. Rows that somebody else has locked are left
-// out, so that their neighbors do not wait for them. What it returns before COMMIT was sent
-// was not committed.
-func (s *Store) flushTx(ctx context.Context, batch []*member) error {
-	var ids []settle.Held
-	for _, m := range batch {
-		if m.st = (stamp{}); m.a.values[0].was > 0 {
-			ids = append(ids, settle.Held{ID: m.a.values[0].id})
-		}
-	}
-	var free *query
-	if len(ids) > 0 {
-		for len(ids)&(len(ids)-1) > 0 { // a power of two: few statements, which are prepared once
-			ids = append(ids, ids[0])
-		}
-		var err error
-		if free, err = s.with(ctx, s.d.free, lengths{n: len(ids)}); err != nil {
-			return fmt.Errorf("%w: %w", errRestart, err)
-		}
-	}
-	t, err := s.begin(ctx, "commit", nil)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errRestart, err)
-	}
-	defer t.close()
-	if err := s.flushRows(ctx, t, batch, free, ids); err != nil {
-		if s.class(err) == other && !errors.Is(err, errTaken) {
-			err = fmt.Errorf("%w: %w", errRestart, err)
-		}
-		return err
-	}
-	if !slices.ContainsFunc(batch, func(m *member) bool { return m.st.hit }) {
-		return nil
-	}
-	if err := t.commit(); err != nil {
-		return err
-	}
-	for _, m := range batch {
-		if m.st.hit {
-			m.fate = committed
-		}
-	}
-	return nil
-}
-
-func (s *Store) flushRows(ctx context.Context, t *step, batch []*member, free *query, ids []settle.Held) error {
-	unlocked := map[string]bool{}
-	if free != nil {
-		v := values{held: ids}
-		rows, err := t.query(ctx, free, v.list(free.params))
-		if err != nil {
-			return err
-		}
-		defer rows.Close() // once more is nothing; the first is looked at
-		for rows.Next() {
-			var id string
-			if err := rows.Scan(&id); err != nil {
-				return err
-			}
-			unlocked[id] = true
-		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		if err := rows.Close(); err != nil {
-			return err
-		}
-	}
-	for _, m := range batch {
-		v := m.a.values[0]
-		if v.was > 0 && !unlocked[v.id] {
-			continue
-		}
-		text, _ := s.write(v)
-		st, err := s.effect(ctx, t.runner, text, v)
-		switch {
-		case err != nil && s.class(err) == duplicate: // the statement did nothing
-			continue
-		case err != nil:
-			return err
-		case st.hit && v.was > 0:
-			if _, err := s.rest(ctx, t.runner, v, st); err != nil {
-				return err // its reference has another owner, say: each finds out for itself
-			}
-		}
-		m.st = st
-	}
-	return nil
 }
 
 func (s *Store) flushOnce(ctx context.Context, batch []*member, args []any) error {

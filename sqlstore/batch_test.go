@@ -61,9 +61,14 @@ func (v server) batch(mock sqlmock.Sqlmock, n int, hit ...int) {
 		return
 	}
 	mock.ExpectBegin()
+	mock.ExpectExec("JSON_TABLE").WillReturnResult(sqlmock.NewResult(0, int64(n)))
+	rows := sqlmock.NewRows([]string{"id", "version", "refs", "write_id", "updated_at", "due"})
 	for i := range n {
-		v.write(mock, v.insert, map[bool]error{false: v.duplicate}[slices.Contains(hit, i)], true)
+		if slices.Contains(hit, i) {
+			rows.AddRow([]byte(fmt.Sprint("op-", i)), int64(1), []byte{}, []byte(fmt.Sprint("c", i)), int64(7), nil)
+		}
 	}
+	mock.ExpectQuery("SKIP LOCKED").WillReturnRows(rows)
 }
 
 // fails expects a batch that ends in err.
@@ -73,7 +78,7 @@ func (v server) fails(mock sqlmock.Sqlmock, err error) {
 		return
 	}
 	mock.ExpectBegin()
-	v.write(mock, v.insert, err, false)
+	mock.ExpectExec("JSON_TABLE").WillReturnError(err)
 	mock.ExpectRollback()
 }
 
@@ -265,11 +270,7 @@ func TestServerBatchCanceled(t *testing.T) {
 		}, func() {
 			cancel()
 			queued(s, 2)
-			if v.d.flush != "" {
-				v.batch(mock, 3, 0, 2)
-			} else {
-				v.batch(mock, 2, 0, 1)
-			}
+			v.batch(mock, 3, 0, 2)
 			v.commits(mock, nil)
 		})
 		require.NoError(t, errs[0])

@@ -108,6 +108,9 @@ func (s *Store) shares(a *attempt) bool {
 		return false
 	}
 	v := a.values[0]
+	if len(v.body)+len(v.entry)+len(v.record.Request)+len(v.record.Result) > maxShare {
+		return false
+	}
 	return v.was == 0 && v.ref == nil || v.was > 0 && s.guarded(v)
 }
 
@@ -124,10 +127,12 @@ func (s *Store) write(v *values) (text *query, created int64) {
 // transaction finds out why.
 func (s *Store) direct(ctx context.Context, a *attempt) (out []settle.Record, done bool, err error) {
 	if !s.d.local {
-		if !s.flush.enter() {
-			return s.together(ctx, a)
+		if s.shares(a) {
+			if !s.flush.enter() {
+				return s.together(ctx, a)
+			}
+			defer s.flush.leave(1)
 		}
-		defer s.flush.leave(1)
 		if !s.single(a) {
 			out, err := s.restarting(ctx, "commit", func() ([]settle.Record, error) { return s.commit(ctx, a) })
 			return out, true, err

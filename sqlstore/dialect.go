@@ -56,7 +56,13 @@ type Dialect struct {
 	// flush is insert and update for many records at once: each parameter but {wait} is the text of an array. It
 	// returns id, write id, updated_at and due of those that it wrote. "" if there is no such statement.
 	flush string
-	free  string // locks the rows of {ids} that nobody has locked, and returns their ids
+	// Instead of flush, the statements of a transaction of many records. {rows} is JSON, see rowsOf.
+	insertAll  string // creates those whose names are free
+	updateAll  string // as update, rows that are locked
+	addRefs    string // the first reference of each
+	addEntries string
+	// free locks the rows of {ids} that nobody else has locked, and returns id, version, refs, write_id, updated_at, due.
+	free string
 
 	savepoint, rollbackTo, release string
 

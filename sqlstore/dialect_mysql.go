@@ -27,6 +27,17 @@ const (
 			write_id_2 = CASE version WHEN 1 THEN {write} ELSE write_id_2 END, entry_2 = CASE version WHEN 1 THEN {entry} ELSE entry_2 END,
 			at_2 = CASE version WHEN 1 THEN updated_at ELSE at_2 END, state = {state}, version = version + 1, token = {token},
 			account = {account}, ref = {ref}, refs = {refs}, body = {body}, request = {request}, result = {result}`
+
+	// A batch, in the order of rowParams. A value that does not fit is an error, where the default would be NULL.
+	myRows = `JSON_TABLE({rows}, '$[*]' COLUMNS (
+		id VARCHAR(128) PATH '$[0]' ERROR ON ERROR, scope VARCHAR(510) PATH '$[1]' ERROR ON ERROR, kind VARCHAR(510) PATH '$[2]' ERROR ON ERROR,
+		op_key VARCHAR(510) PATH '$[3]' ERROR ON ERROR, subject VARCHAR(510) PATH '$[4]' ERROR ON ERROR, purpose VARCHAR(510) PATH '$[5]' ERROR ON ERROR,
+		retired VARCHAR(128) PATH '$[6]' ERROR ON ERROR, hold VARCHAR(510) PATH '$[7]' ERROR ON ERROR, account VARCHAR(1024) PATH '$[8]' ERROR ON ERROR,
+		ref VARCHAR(510) PATH '$[9]' ERROR ON ERROR, refs VARCHAR(32) PATH '$[10]' ERROR ON ERROR, state VARCHAR(64) PATH '$[11]' ERROR ON ERROR,
+		was BIGINT PATH '$[12]' ERROR ON ERROR, token VARCHAR(128) PATH '$[13]' ERROR ON ERROR, if_token VARCHAR(128) PATH '$[14]' ERROR ON ERROR,
+		due_in BIGINT PATH '$[15]' ERROR ON ERROR, created BIGINT PATH '$[16]' ERROR ON ERROR, body LONGTEXT PATH '$[17]' ERROR ON ERROR,
+		request LONGTEXT PATH '$[18]' ERROR ON ERROR, result LONGTEXT PATH '$[19]' ERROR ON ERROR, write_id VARCHAR(128) PATH '$[20]' ERROR ON ERROR,
+		entry LONGTEXT PATH '$[21]' ERROR ON ERROR, at BIGINT PATH '$[22]' ERROR ON ERROR)) v`
 )
 
 // MySQL is the dialect for MySQL 8.0.1 and later and MariaDB 10.6 and later with InnoDB. It works
@@ -95,7 +106,30 @@ func MySQL() Dialect {
 			WHERE o.id = {id} AND {after} < 2 AND o.write_id_2 IS NOT NULL
 			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry FROM settle_history h WHERE h.operation = {id} AND h.seq > {after}
 			ORDER BY seq LIMIT {limit}`,
-		free:       `SELECT id FROM settle_operation WHERE id IN ({ids}) FOR UPDATE SKIP LOCKED`,
+		insertAll: `INSERT INTO settle_operation (id, scope, kind, op_key, subject, purpose, retired, hold, account, ref, refs, state, version, token,
+			created_at, updated_at, due, body, request, result, write_id, entry)
+			SELECT UNHEX(v.id), UNHEX(v.scope), UNHEX(v.kind), NULLIF(UNHEX(v.op_key), ''), UNHEX(v.subject), UNHEX(v.purpose), UNHEX(v.retired),
+			UNHEX(v.hold), UNHEX(v.account), UNHEX(v.ref), UNHEX(v.refs), UNHEX(v.state), 1, UNHEX(v.token), n.now, n.now, n.now + v.due_in,
+			UNHEX(v.body), UNHEX(v.request), UNHEX(v.result), UNHEX(v.write_id), UNHEX(v.entry)
+			FROM (SELECT ` + myNow + ` AS now) n STRAIGHT_JOIN ` + myRows + ` WHERE TRUE
+			ON DUPLICATE KEY UPDATE version = settle_operation.version`,
+		// In an update of a join the assignments have no order: none uses a column that another one sets.
+		updateAll: `UPDATE (SELECT ` + myNow + ` AS now) n STRAIGHT_JOIN ` + myRows + ` STRAIGHT_JOIN settle_operation o ON o.id = UNHEX(v.id)
+			SET o.updated_at = n.now, o.due = n.now + v.due_in,
+			o.write_id_2 = CASE v.was WHEN 1 THEN UNHEX(v.write_id) ELSE o.write_id_2 END,
+			o.entry_2 = CASE v.was WHEN 1 THEN UNHEX(v.entry) ELSE o.entry_2 END, o.at_2 = CASE v.was WHEN 1 THEN n.now ELSE o.at_2 END,
+			o.state = UNHEX(v.state), o.version = v.was + 1, o.token = UNHEX(v.token), o.account = UNHEX(v.account), o.ref = UNHEX(v.ref),
+			o.refs = UNHEX(v.refs), o.body = UNHEX(v.body), o.request = UNHEX(v.request), o.result = UNHEX(v.result)
+			WHERE o.version = v.was AND (v.if_token = '' OR o.token = UNHEX(v.if_token) AND o.due > ` + myNow + `)
+			AND o.created_at = v.created AND o.scope = UNHEX(v.scope) AND o.kind = UNHEX(v.kind) AND o.op_key <=> NULLIF(UNHEX(v.op_key), '')
+			AND o.subject = UNHEX(v.subject) AND o.purpose = UNHEX(v.purpose) AND o.retired = UNHEX(v.retired) AND o.hold <=> UNHEX(v.hold)
+			AND (o.refs = '' OR o.refs = UNHEX(v.refs))`,
+		addRefs: `INSERT INTO settle_reference (account, kind, ref, operation)
+			SELECT UNHEX(v.account), UNHEX(v.kind), UNHEX(v.ref), UNHEX(v.id) FROM ` + myRows,
+		addEntries: `INSERT INTO settle_history (operation, seq, write_id, at, entry)
+			SELECT UNHEX(v.id), v.was + 1, UNHEX(v.write_id), v.at, UNHEX(v.entry) FROM ` + myRows,
+		free: `SELECT id, version, refs, write_id, updated_at, due FROM settle_operation WHERE id IN ({ids}) FOR UPDATE SKIP LOCKED`,
+
 		savepoint:  `SAVEPOINT settle`,
 		rollbackTo: `ROLLBACK TO SAVEPOINT settle`,
 		release:    `RELEASE SAVEPOINT settle`,

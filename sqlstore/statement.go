@@ -65,6 +65,7 @@ const (
 	pName1
 	pName2
 	pName3
+	pRows
 	pKinds
 	pExcept
 	pIDs
@@ -79,7 +80,7 @@ func paramOf(name string) (param, bool) {
 		pAccount: "account", pRef: "ref", pRefs: "refs", pState: "state", pVersion: "version", pWas: "was", pToken: "token", pIfToken: "if_token",
 		pNow: "now", pCreated: "created", pDue: "due", pDueIn: "due_in", pKeep: "keep", pBody: "body", pRequest: "request", pResult: "result",
 		pWrite: "write", pEntry: "entry", pLate: "late", pWait: "wait", pLimit: "limit", pAfter: "after",
-		pName0: "name0", pName1: "name1", pName2: "name2", pName3: "name3", pKinds: "kinds", pExcept: "except",
+		pName0: "name0", pName1: "name1", pName2: "name2", pName3: "name3", pRows: "rows", pKinds: "kinds", pExcept: "except",
 		pIDs: "ids", pHeld: "held",
 	} {
 		if n == name {
@@ -183,6 +184,7 @@ type values struct {
 	kinds   []string
 	except  []string
 	held    []settle.Held
+	rows    string // of a batch
 }
 
 func (v *values) list(params []param) []any {
@@ -275,6 +277,8 @@ func (v *values) of(p param) any {
 		return v.after
 	case pName0, pName1, pName2, pName3:
 		return bytesOf(v.names[p-pName0])
+	case pRows:
+		return v.rows
 	case pKinds, pExcept, pIDs, pHeld, pHeldToken:
 	}
 	panic("settle/sqlstore: a list is no value")

@@ -45,7 +45,8 @@ func (f damTap) text(q string) string { return q }
 
 // writes reports whether the statement writes, or opens what will.
 func writes(text string) bool {
-	return strings.Contains(text, "INSERT INTO settle_operation") || strings.Contains(text, "UPDATE settle_operation") || text == "BEGIN"
+	return strings.Contains(text, "INSERT INTO settle_operation") || strings.Contains(text, "UPDATE settle_operation") ||
+		strings.Contains(text, "settle_operation o ON") || text == "BEGIN"
 }
 
 // batches says in how many batches changes were written since the dam was opened.
@@ -53,11 +54,12 @@ func (r *reservoir) batches() int {
 	if r.name == "PostgreSQL" {
 		return r.count(func(text string) bool { return strings.Contains(text, "w, unnest(") })
 	}
-	// With an update among them it locks rows first; a transaction may also be that of one change.
-	if n := r.count(func(text string) bool { return strings.Contains(text, "IN (") && strings.Contains(text, "SKIP LOCKED") }); n > 0 {
-		return n
-	}
-	return r.count(func(text string) bool { return text == "BEGIN" })
+	// One has a statement for its creations and one for its updates, and looks at the rows before these and at its end.
+	// The batch of one that was held is among them.
+	creations := r.count(func(text string) bool { return strings.Contains(text, "JSON_TABLE") && strings.Contains(text, "INSERT INTO settle_operation") })
+	updates := r.count(func(text string) bool { return strings.Contains(text, "JSON_TABLE") && strings.Contains(text, "UPDATE (") })
+	looks := r.count(func(text string) bool { return strings.Contains(text, "SELECT id, version, refs") })
+	return max(creations-1, updates, looks/2)
 }
 
 func (f damTap) before(_ context.Context, _ realConn, text string) error {
