@@ -56,8 +56,12 @@ func (r *reservoir) batches() int {
 	}
 	// One has a statement for its creations and one for its updates, and looks at the rows before these and at its end.
 	// The batch of one that was held is among them.
-	creations := r.count(func(text string) bool { return strings.Contains(text, "JSON_TABLE") && strings.Contains(text, "INSERT INTO settle_operation") })
-	updates := r.count(func(text string) bool { return strings.Contains(text, "JSON_TABLE") && strings.Contains(text, "UPDATE (") })
+	creations := r.count(func(text string) bool {
+		return strings.Contains(text, "JSON_TABLE") && strings.Contains(text, "INSERT INTO settle_operation")
+	})
+	updates := r.count(func(text string) bool {
+		return strings.Contains(text, "JSON_TABLE") && strings.Contains(text, "UPDATE (")
+	})
 	looks := r.count(func(text string) bool { return strings.Contains(text, "SELECT id, version, refs") })
 	return max(creations-1, updates, looks/2)
 }
