@@ -201,8 +201,11 @@ func (l *Lab) Rest(id string, within time.Duration) settle.Record {
 func (l *Lab) Until(id string, within time.Duration, wanted func(settle.Record) bool) settle.Record {
 	l.T.Helper()
 	step := time.Second
-	if within > 30*time.Minute {
+	switch {
+	case within > 30*time.Minute:
 		step = within / 400 // a read each, which is a round trip on a server
+	case l.poll() > step:
+		step = max(step, within/200)
 	}
 	for end := time.Now().Add(within); ; {
 		synctest.Wait()
