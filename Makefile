@@ -50,9 +50,12 @@ test: ## Vet and test every module, with the race detector
 		$(GO) -C $$m test $(RACE) -vet=off -count=1 $(TESTFLAGS) ./...; \
 	done
 
+# Without the race detector: what it would watch is what it watches in `make test`. The seeds of random runs are printed.
+LIFE := (Postgres|MySQL)(Authority|Sealed|Reports|Events|LedgerModel|Feed|Traces|Conformance)|SQLite(Feed|Traces|Invariants|Reports)
+
 .PHONY: test-life
-test-life: ## Events, compensation, reports, feed, sealing and authority on every server (minutes)
-	$(GO) -C sqltest test -tags full -vet=off -count=1 $(TESTFLAGS) -run 'Authority|Sealed|Reports|Events|LedgerModel|Feed' .
+test-life: ## More suites on every server, other drivers and isolation levels, whole products (minutes)
+	$(GO) -C sqltest test -tags full -vet=off -count=1 $(TESTFLAGS) -run '^Test($(LIFE))$$' .
 
 .PHONY: test-full
 test-full: ## Every suite on every server in every configuration, and behind PgBouncer (an hour)

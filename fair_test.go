@@ -70,7 +70,7 @@ func TestTenantsShareTheSlots(t *testing.T) {
 		s := newShop(t, memstore.New(nil), settle.Options{Concurrency: 8})
 		x := s.kind("charge", nil, takes(time.Second))
 		for _, scope := range []string{"a", "b", "c", "d"} {
-			s.register(x, scope, 2000)
+			s.register(x, scope, 500) // more than all slots start in a minute
 			time.Sleep(time.Second)
 		}
 		began := time.Now()

@@ -2,12 +2,10 @@ package sqltest
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/internal/sim"
 )
 
@@ -19,20 +17,13 @@ const crashSample = 110
 // plays every fault at every call.
 func TestSQLiteCrashLoop(t *testing.T) {
 	t.Parallel()
-	template := crashTemplate(t)
-	open := func(t testing.TB) settle.Store {
-		path := filepath.Join(t.TempDir(), "settle.db")
-		must(t, os.WriteFile(path, template, 0o600))
-		s, _ := openFile(t, path)
-		return s
-	}
 	if os.Getenv("SETTLE_CRASH") == "all" {
-		sim.CrashLoop(t, open)
+		sim.CrashLoop(t, openScenario)
 		return
 	}
 	seed := crashSeed(t)
 	t.Logf("seed %d", seed)
-	sim.CrashSample(t, open, seed, crashSample)
+	sim.CrashSample(t, openScenario, seed, crashSample)
 }
 
 func crashSeed(t *testing.T) uint64 {
@@ -44,16 +35,4 @@ func crashSeed(t *testing.T) uint64 {
 		must(t, err)
 	}
 	return seed
-}
-
-// crashTemplate is a file with the schema in it: making that takes longer than a run.
-func crashTemplate(t *testing.T) []byte {
-	t.Helper()
-	path := file(t)
-	s, db := openFile(t, path)
-	must(t, s.Close())
-	must(t, db.Close())
-	b, err := os.ReadFile(path)
-	must(t, err)
-	return b
 }

@@ -8,8 +8,13 @@ import (
 	"github.com/settle-go/settle/internal/scenario"
 )
 
-// What becomes of an effect, on each server (`make test-life`, and CI). Each run of `make test` has the traces and cases on every database, and these
-// suites on SQLite or in memory.
+// What becomes of an effect, on each server, and the invariants on SQLite (`make test-life`, and CI). Each run of `make test` has the traces and
+// cases on every database, and all of these suites in memory.
+
+func TestSQLiteInvariants(t *testing.T) {
+	t.Parallel()
+	scenario.RunInvariants(t, openScenario)
+}
 
 func TestPostgresAuthority(t *testing.T) {
 	t.Parallel()
@@ -29,6 +34,11 @@ func TestPostgresSealed(t *testing.T) {
 func TestMySQLSealed(t *testing.T) {
 	t.Parallel()
 	scenario.RunSealed(t, retimedMySQL(t).open)
+}
+
+func TestSQLiteReports(t *testing.T) {
+	t.Parallel()
+	scenario.RunReports(t, openScenario)
 }
 
 func TestPostgresReports(t *testing.T) {

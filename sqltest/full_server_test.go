@@ -10,8 +10,8 @@ import (
 	"github.com/settle-go/settle/internal/sim"
 )
 
-// These suites take minutes on a server and run by `make test-full`. The same ones run on SQLite, and the traces on
-// every database, in each run.
+// These suites take minutes on a server and run by `make test-full`. The same ones run on SQLite by `make test-life`, and
+// the traces on every database in each run.
 
 func TestPostgresInvariants(t *testing.T) {
 	t.Parallel()

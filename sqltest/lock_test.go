@@ -392,7 +392,7 @@ func TestSynchronousPerConnection(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 2, count(t, db, `PRAGMA synchronous`))
 	db.SetMaxIdleConns(0) // a new connection for everything
-	for i := range 100 {
+	for i := range 25 {
 		_, err := s.Commit(t.Context(), create(fmt.Sprint("n", i)))
 		require.NoError(t, err)
 	}

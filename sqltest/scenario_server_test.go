@@ -7,14 +7,24 @@ import (
 	"github.com/settle-go/settle/internal/scenario"
 )
 
+// traces plays them all, of which one is a product of times that is played whole by make test-life.
+func traces(t *testing.T, open scenario.Open) {
+	t.Helper()
+	if everyWay {
+		scenario.RunTraces(t, open)
+		return
+	}
+	scenario.RunTracesThin(t, open)
+}
+
 func TestPostgresTraces(t *testing.T) {
 	t.Parallel()
-	scenario.RunTraces(t, retimedPG(t).open)
+	traces(t, retimedPG(t).open)
 }
 
 func TestMySQLTraces(t *testing.T) {
 	t.Parallel()
-	scenario.RunTraces(t, retimedMySQL(t).open)
+	traces(t, retimedMySQL(t).open)
 }
 
 func TestPostgresCompensations(t *testing.T) {

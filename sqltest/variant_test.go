@@ -16,7 +16,7 @@ import (
 
 // isolationCases are the cases of the suite whose outcome may depend on the isolation level, on
 // how a driver sends statements and reads answers, or on which session a transaction
-// gets. A server passes all cases in its usual configuration and these in the others; with
+// gets. A server passes all cases in its usual configuration, by `make test`, and these in the others, by `make test-life`; with
 // SETTLE_FULL=1 it passes all of them in each, and in a few configurations more, which differ from two
 // others by nothing but the combination.
 func isolationCases() []string {
@@ -87,7 +87,7 @@ func TestPostgresConformance(t *testing.T) {
 		"pooler, pgx simple":  {driver: "pgx", params: "&default_query_exec_mode=simple_protocol", opts: unprepared, sessions: 3, rare: true},
 		"pooler, pq":          {driver: "postgres", params: "&binary_parameters=yes", opts: unprepared, sessions: 2},
 	} {
-		if c.rare && !fullRun() {
+		if !c.all && !everyWay || c.rare && !fullRun() {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestMySQLConformance(t *testing.T) {
 			level("SERIALIZABLE")(c)
 		}, opts: &sqlstore.Options{Unprepared: true}},
 	} {
-		if c.rare && !fullRun() {
+		if !c.all && !everyWay || c.rare && !fullRun() {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -129,7 +129,7 @@ func I8(t *testing.T, open Open) {
 	t.Run("unknown or failed: never sent", func(t *testing.T) {
 		Play(t, open, &providertest.Options{}, func(t *testing.T, l *Lab) {
 			l.Provider.Script(providertest.DropRequest(), providertest.Decline("stolen_card"))
-			p := l.Start(&Setup{Promise: l.contract(noLookup)}).Work()
+			p := l.Start(&Setup{Promise: l.contract(noLookup), Options: settle.Options{PollInterval: 30 * time.Second}}).Work()
 			lost, err := p.Charge.Execute(l.Ctx, Order())
 			l.wantErr(err, settle.ErrUnknown)
 			_, err = p.Refund.Compensate(l.Ctx, settle.Effect{Operation: lost.ID}, "returned", Refund{})

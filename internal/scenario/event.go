@@ -282,7 +282,7 @@ func t26(t *testing.T, open Open) {
 		l.Lies = true // a 429 after the effect
 		l.Provider.Script(providertest.StatusAfter(429, "rate_limited"))
 		runs := 0
-		p := l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{
+		p := l.Start(&Setup{Options: settle.Options{PollInterval: 30 * time.Second}, Charge: &settle.ExecutorOptions[Payment, Receipt]{
 			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[Receipt]) error { runs++; return nil },
 		}})
 		out, err := p.Charge.Execute(l.Ctx, Order())
@@ -358,7 +358,7 @@ func t42(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		l.Lies = true
 		var hooks []string
-		p := l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{
+		p := l.Start(&Setup{Options: settle.Options{PollInterval: 30 * time.Second}, Charge: &settle.ExecutorOptions[Payment, Receipt]{
 			OnSuccess: func(_ context.Context, _ settle.Tx, out settle.Outcome[Receipt]) error {
 				hooks = append(hooks, out.ID)
 				return nil

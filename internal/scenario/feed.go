@@ -87,7 +87,7 @@ func t32(t *testing.T, open Open) {
 			}
 			l.Elapse(30 * time.Minute)
 			b.refuses(nil)
-			l.Elapse(3 * time.Hour)
+			l.Elapse(time.Hour)
 			if len(b.of(id)) != 1 {
 				t.Fatal("what was set aside went out by itself")
 			}

@@ -224,7 +224,7 @@ func eventOfAnotherAccount(t *testing.T, open Open) {
 func eventOrphan(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		l.Lies = true
-		p := l.Start(&Setup{Options: settle.Options{OrphanAfter: time.Hour, PollInterval: time.Minute}})
+		p := l.Start(&Setup{Options: settle.Options{OrphanAfter: time.Hour, PollInterval: 5 * time.Minute}})
 		p.Work()
 		ev := l.says("no-such-operation", charged("ch_orphan"))
 		got, err := p.Engine.Observe(l.Ctx, ev)

@@ -194,7 +194,11 @@ func (l *Lab) History(id string) []settle.Entry {
 // Rest lets time pass until the operation is settled or in review, and returns it.
 func (l *Lab) Rest(id string, within time.Duration) settle.Record {
 	l.T.Helper()
-	return l.Until(id, within, func(r settle.Record) bool { return r.State.Settled() || r.State == settle.StateReview })
+	ends := func(r settle.Record) bool { return r.State.Settled() || r.State == settle.StateReview }
+	if step := within / 200; l.poll() > time.Second && step > time.Second {
+		return l.stepping(id, within, step, ends) // it stays so, and each look is a round trip
+	}
+	return l.Until(id, within, ends)
 }
 
 // Until lets time pass until the operation is as wanted, and returns it.
@@ -204,6 +208,12 @@ func (l *Lab) Until(id string, within time.Duration, wanted func(settle.Record) 
 	if within > 30*time.Minute {
 		step = within / 400 // a read each, which is a round trip on a server
 	}
+	return l.stepping(id, within, step, wanted)
+}
+
+// stepping looks at an operation every step.
+func (l *Lab) stepping(id string, within, step time.Duration, wanted func(settle.Record) bool) settle.Record {
+	l.T.Helper()
 	for end := time.Now().Add(within); ; {
 		synctest.Wait()
 		r := l.Get(id)

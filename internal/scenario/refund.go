@@ -15,7 +15,7 @@ func t20(t *testing.T, open Open) {
 	Play(t, open, nil, func(t *testing.T, l *Lab) {
 		l.Lies = true // the bounce is made up
 		ran := 0
-		p := l.Start(&Setup{Charge: &settle.ExecutorOptions[Payment, Receipt]{
+		p := l.Start(&Setup{Options: settle.Options{PollInterval: 30 * time.Second}, Charge: &settle.ExecutorOptions[Payment, Receipt]{
 			OnSuccess: func(context.Context, settle.Tx, settle.Outcome[Receipt]) error { ran++; return nil },
 		}})
 		out, err := p.Charge.Execute(l.Ctx, Order())

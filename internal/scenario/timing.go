@@ -160,7 +160,7 @@ func t15(t *testing.T, open Open) {
 			Play(t, open, po, func(t *testing.T, l *Lab) {
 				rec := l.crash(Setup{}, Order(), providertest.DropReply())
 				moved := l.contract(func(c *settle.Contract) { change(&c.Account) })
-				q := l.Start(&Setup{Promise: moved, Options: settle.Options{Concurrency: 1, PollInterval: 10 * time.Second}}).Work()
+				q := l.Start(&Setup{Promise: moved, Options: settle.Options{Concurrency: 1, PollInterval: time.Minute}}).Work()
 				l.At(5 * time.Minute)
 				if _, err := q.Charge.Execute(l.Ctx, Order()); err == nil {
 					t.Fatal("another account reports success")
@@ -185,7 +185,7 @@ func t15(t *testing.T, open Open) {
 				}
 				q.Stop()
 				// A process of the old account still finds the effect out of review.
-				l.Start(&Setup{Options: settle.Options{PollInterval: 10 * time.Second}}).Work()
+				l.Start(&Setup{Options: settle.Options{PollInterval: time.Minute}}).Work()
 				l.Until(rec.ID, 3*time.Hour, func(r settle.Record) bool { return r.State == settle.StateSucceeded })
 			})
 		})
@@ -194,8 +194,9 @@ func t15(t *testing.T, open Open) {
 		po := &providertest.Options{KeyWindow: 24 * time.Hour, Account: "acct_eu"}
 		Play(t, open, po, func(t *testing.T, l *Lab) {
 			rec := l.crash(Setup{}, Order(), providertest.DropReply())
-			l.Start(&Setup{Promise: l.contract(func(c *settle.Contract) { c.Account.Account = "acct_us" })}).Work()
-			l.Start(nil).Work()
+			seldom := settle.Options{PollInterval: 10 * time.Second}
+			l.Start(&Setup{Options: seldom, Promise: l.contract(func(c *settle.Contract) { c.Account.Account = "acct_us" })}).Work()
+			l.Start(&Setup{Options: seldom}).Work()
 			l.Want(l.Rest(rec.ID, 14*time.Minute), settle.StateSucceeded)
 		})
 	})

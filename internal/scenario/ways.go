@@ -349,7 +349,10 @@ func undoneNeverFulfilled(t *testing.T, open Open) {
 			Play(t, open, nil, func(t *testing.T, l *Lab) {
 				l.Lies = true // the duplicate is made up
 				ship := 0
-				s := &Setup{Promise: silent(l), Charge: &settle.ExecutorOptions[Payment, Receipt]{}}
+				s := &Setup{
+					Promise: silent(l), Charge: &settle.ExecutorOptions[Payment, Receipt]{},
+					Options: settle.Options{PollInterval: 30 * time.Second},
+				}
 				if hook {
 					s.Charge.OnSuccess = func(context.Context, settle.Tx, settle.Outcome[Receipt]) error { ship++; return nil }
 				}

@@ -46,10 +46,15 @@ func t12(t *testing.T, open Open) {
 }
 
 // t36: as t12, with the last attempt sent as late and landing as late as it may.
-func t36(t *testing.T, open Open) {
+func t36(t *testing.T, open Open) { landsLate(t, open, 7*time.Second, 9*time.Second) }
+
+func t36thin(t *testing.T, open Open) { landsLate(t, open, 14*time.Second, 27*time.Second) }
+
+// landsLate plays each delay of commits with each time of takeover, so far apart.
+func landsLate(t *testing.T, open Open, delays, takeovers time.Duration) {
 	const window = 5 * time.Minute
-	for delay := time.Duration(0); delay <= 28*time.Second; delay += 7 * time.Second {
-		for at := window - margin - 30*time.Second; at < window; at += 9 * time.Second {
+	for delay := time.Duration(0); delay <= 28*time.Second; delay += delays {
+		for at := window - margin - 30*time.Second; at < window; at += takeovers {
 			t.Run(fmt.Sprintf("taken over at %v, commits take %v", at, delay), func(t *testing.T) {
 				Play(t, open, &providertest.Options{KeyWindow: window}, func(t *testing.T, l *Lab) {
 					promise := l.contract(noLookup)

@@ -124,7 +124,7 @@ func (w *sceneWorld) recover() {
 				next = r.Due
 			}
 		}
-		if next.IsZero() && !w.mends(p) {
+		if next.IsZero() && !w.mends(p) && !w.insists(p) {
 			return
 		}
 		if next.IsZero() {

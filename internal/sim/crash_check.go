@@ -36,6 +36,19 @@ func (w *sceneWorld) watch(q providertest.Request) {
 	if !confirmed {
 		w.problem("a %s was sent for an effect that is not confirmed, the charge is %s (I8)", q.Kind, parent.State)
 	}
+	if held, most := heldOf(&parent, q.Parent), parent.Terms.Amount.Value.IntPart(); held > most {
+		w.problem("a %s was sent while %d of %d are reserved or undone by settle (I9)", q.Kind, held, most)
+	}
+}
+
+// heldOf is how much of the effect ref settle has undone, or may have.
+func heldOf(r *settle.Record, ref string) (cents int64) {
+	for _, p := range r.Ledger {
+		if p.External == "" && (p.Ref == ref || p.Ref == "" && len(r.References) == 1) && (p.Status == settle.PostingOpen || p.Status == settle.PostingDone) {
+			cents += p.Amount.Value.IntPart()
+		}
+	}
+	return cents
 }
 
 // caller holds what a caller was told against what is so at that moment.
@@ -117,6 +130,7 @@ func (w *sceneWorld) check() {
 	w.checkRequests(byID)
 	w.checkLedgers(recs, byID)
 	w.checkLife(recs)
+	w.checkUndos()
 	if d := slices.DeleteFunc(w.provider.Duplicates(), func(id string) bool { return w.doubled[id] }); len(d) > 0 {
 		w.problem("more than one effect of %s", w.label(d[0]))
 	}

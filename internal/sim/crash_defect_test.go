@@ -52,6 +52,7 @@ func TestCrashLoopNotices(t *testing.T) {
 		{"a contract with too short a settle delay", "resend", crashDefect{promise: func(c *settle.Contract) {
 			c.SettleDelay = time.Second
 		}}, "may still land (I6)"},
+		{"a store that keeps what a refused void held", "undo-captured", crashDefect{store: crashNothingFreed}, "was to be undone, and was 0 times"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -169,6 +170,21 @@ func crashMuddled(in settle.Store) settle.Store {
 	return crashCommit(func(_ settle.Store, _ context.Context, c *settle.Change) {
 		for i := range c.Writes {
 			c.Writes[i].Entry.From = c.Writes[i].Entry.To
+		}
+	})(in)
+}
+
+// crashNothingFreed keeps reserved what a compensation was to undo that did nothing.
+func crashNothingFreed(in settle.Store) settle.Store {
+	return crashCommit(func(_ settle.Store, _ context.Context, c *settle.Change) {
+		for i := range c.Writes {
+			w := &c.Writes[i]
+			w.Record = w.Record.Clone()
+			for k := range w.Record.Ledger {
+				if p := &w.Record.Ledger[k]; p.Status == settle.PostingFreed {
+					p.Status = settle.PostingOpen
+				}
+			}
 		}
 	})(in)
 }

@@ -261,7 +261,7 @@ func (a *sceneAPI) Get(ctx context.Context, id string) (out providertest.Object,
 	c := &sceneCall{Site: siteAskRef, kind: sceneProviderCall, begin: id}
 	_, err = sceneThrough(a.p, c, func() (string, error) {
 		out, err = a.p.w.provider.Get(ctx, id)
-		return sceneObject(out, err), err
+		return sceneObject(out, err) + a.p.w.looked(out), err
 	})
 	return keepIf(out, err)
 }
@@ -280,7 +280,7 @@ func (a *sceneAPI) List(ctx context.Context, q providertest.Query) (out provider
 		for _, o := range out.Objects {
 			text += " " + sceneObject(o, nil)
 		}
-		return text, nil
+		return text + a.p.w.looked(out.Objects...), nil
 	})
 	return keepIf(out, err)
 }

@@ -117,27 +117,21 @@ func (w *sceneWorld) parentOf(l settle.ReportLine, recs []settle.Record) string 
 // refund that was made elsewhere counts once.
 func (w *sceneWorld) checkLines(r settle.Record) {
 	for _, x := range r.References {
-		var ours, theirs int64
+		var theirs int64
 		elsewhere := map[string]bool{}
 		for _, p := range r.Ledger {
-			if p.Ref != x.Ref && (p.Ref != "" || len(r.References) > 1) {
+			if p.External == "" || p.Ref != x.Ref && (p.Ref != "" || len(r.References) > 1) {
 				continue
 			}
-			if p.External != "" && elsewhere[p.External] {
+			if elsewhere[p.External] {
 				w.problem("%s counts %s twice", w.label(r.ID), p.External)
 			}
-			switch held := p.Status == settle.PostingOpen || p.Status == settle.PostingDone; {
-			case p.External != "":
-				elsewhere[p.External] = true
-				if held {
-					theirs += p.Amount.Value.IntPart()
-				}
-			case held:
-				ours += p.Amount.Value.IntPart()
+			elsewhere[p.External] = true
+			if p.Status == settle.PostingOpen || p.Status == settle.PostingDone {
+				theirs += p.Amount.Value.IntPart()
 			}
 		}
-		limit := r.Terms.Amount.Value.IntPart()
-		if ours > limit {
+		if ours, limit := heldOf(&r, x.Ref), r.Terms.Amount.Value.IntPart(); ours > limit {
 			w.problem("%s: %d of %d are reserved or undone by settle (I9)", w.label(r.ID), ours, limit)
 		}
 		var paid int64

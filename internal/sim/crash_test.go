@@ -14,7 +14,7 @@ var (
 )
 
 // crashRuns is how large a sample is: each fault at each kind of call is in it.
-const crashRuns = 900
+const crashRuns = 450
 
 // TestCrashLoop hits calls of the scenarios with faults: a sample, printed with its seed, and with -crash.all (make
 // crash) every call of every scenario with every fault.

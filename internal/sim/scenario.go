@@ -26,6 +26,7 @@ var sceneFiles embed.FS
 //	A: execute order-17 1999 EUR     a call in process A; with "&" at its end nobody waits for it
 //	A: answer lost at commit reply   a fault of A's next call of that name
 //	wait 2s                          time passes
+//	provider captures ch_1           what happens there by itself, "… after a lookup": once one has told of it
 //	B: work                          B's worker does what is due now
 //
 // The verbs are in scenario_step.go and scenario_life.go, the names of calls in crash_site.go.

@@ -40,6 +40,9 @@ func (w *sceneWorld) lifeProvider(f []string) (bool, error) {
 		return true, w.provider.Reverse(f[1])
 	case len(f) == 2 && f[0] == "captures":
 		return true, w.provider.Capture(f[1])
+	case len(f) == 5 && f[0] == "captures" && strings.Join(f[2:], " ") == "after a lookup":
+		w.capturesLater(f[1])
+		return true, nil
 	case len(f) == 3 && f[0] == "refunds":
 		cents, err := strconv.ParseInt(f[2], 10, 64)
 		if err != nil {
@@ -131,32 +134,6 @@ func (p *sceneProc) deliver(ev settle.Event) string {
 		text += ", seen before"
 	}
 	return text
-}
-
-// undo is Undo: OP REASON, by a void until the charge is captured.
-func (p *sceneProc) undo(label, reason string) (string, error) {
-	id, err := p.w.id(label)
-	if err != nil {
-		return "", err
-	}
-	choose := func(now settle.Observation[providertest.Receipt]) string {
-		switch {
-		case now.Fact != settle.Applied:
-			return ""
-		case now.Result.Captured:
-			return "refund"
-		}
-		return "void"
-	}
-	r, err := p.charge.Undo(context.Background(), settle.Effect{Operation: id}, reason, choose, p.void.Way(providertest.Void{}), p.refund.Way(providertest.Refund{}))
-	if p.alive() {
-		p.w.caller(&r, err)
-	}
-	text := p.w.verdict(r, false, err)
-	if r.Kind != "" {
-		text += ", a " + r.Kind
-	}
-	return text, nil
 }
 
 func (p *sceneProc) refresh(label string) (string, error) {

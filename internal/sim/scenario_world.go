@@ -53,6 +53,8 @@ type sceneWorld struct {
 	events    map[string]*sceneEvent
 	doubled   map[string]bool // operations whose effect somebody else repeated
 	books     *sceneBooks
+	undos     []sceneUndo
+	capture   string // the charge that is captured once a lookup has found it
 	problems  []string
 	log       bytes.Buffer
 	downUntil time.Time // the store

@@ -67,6 +67,8 @@ func (w *seedRun) act(a SeedAction) {
 		})
 	case seedWork:
 		w.working(a, w.now()+a.For)
+	case seedRetain:
+		w.retaining(a, w.now()+a.For)
 	case seedReverse:
 		w.net.reverse(a)
 	case seedExecute, seedReplace, seedRegister, seedCancel, seedCompensate, seedResolve, seedReconcile, seedRedrive, seedObserve, seedRefresh,
@@ -180,7 +182,7 @@ func (w *seedRun) ask(p *seedProc, a SeedAction) {
 			return
 		}
 		do = func(ctx context.Context) error { _, err := p.engine.Refresh(ctx, live.ID); return err }
-	case seedFault, seedStall, seedJump, seedSuspend, seedRestart, seedHookFails, seedReverse, seedWork, seedOutage:
+	case seedFault, seedStall, seedJump, seedSuspend, seedRestart, seedHookFails, seedReverse, seedWork, seedRetain, seedOutage:
 		return
 	}
 	w.work.Go(func() {
@@ -254,9 +256,9 @@ func (w *seedRun) calm() {
 func (w *seedRun) tend(p *seedProc, polls int) {
 	next, rest := w.model.next()
 	switch {
-	case rest && w.now() > w.plan.World.Horizon+w.plan.World.Promise.ProcessingLimit+4*time.Hour:
-		return
-	case next < 0 && w.now() > w.plan.World.Horizon+time.Hour: // longer than anything that is still on its way
+	case rest && w.now() > w.plan.World.Horizon+w.plan.World.Promise.ProcessingLimit+4*time.Hour,
+		next < 0 && w.now() > w.plan.World.Horizon+time.Hour: // longer than anything that is still on its way
+		w.retire(p)
 		return
 	case next < 0:
 		w.in(5*time.Minute, func() { w.tend(p, polls+1) })

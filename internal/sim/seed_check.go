@@ -26,7 +26,7 @@ func (m *seedModel) fixed(op *seedOp, old, now *settle.Record) {
 	if old.Fingerprint.Sum != now.Fingerprint.Sum {
 		m.w.fail("I3: the fingerprint of %s changed", op.alias)
 	}
-	if !bytes.Equal(old.Request, now.Request) && slices.ContainsFunc(old.Attempts, seedMayHaveLeft) {
+	if !bytes.Equal(old.Request, now.Request) && old.PrunedAt.Equal(now.PrunedAt) && slices.ContainsFunc(old.Attempts, seedMayHaveLeft) {
 		m.w.fail("I2: the request of %s changed after it may have left", op.alias)
 	}
 }
@@ -332,6 +332,9 @@ func (m *seedModel) next() (time.Duration, bool) {
 	next, rest := time.Duration(-1), true
 	for _, id := range m.ids {
 		r := &m.ops[id].last
+		if r.Kind == settle.RetentionKind {
+			continue // it is due for ever
+		}
 		waits := m.waits(r)
 		if !r.State.Settled() && (!waits || r.Token != "" && r.Due.After(time.Now())) {
 			rest = false
@@ -359,7 +362,7 @@ func (m *seedModel) waits(r *settle.Record) bool {
 func (m *seedModel) open() string {
 	var out string
 	for _, id := range m.ids {
-		if op := m.ops[id]; !op.last.State.Settled() || !op.last.Due.IsZero() {
+		if op := m.ops[id]; op.last.Kind != settle.RetentionKind && (!op.last.State.Settled() || !op.last.Due.IsZero()) {
 			out += fmt.Sprintf("%s is %s (%s), ", op.alias, op.last.State, op.last.Consequence)
 		}
 	}

@@ -26,6 +26,7 @@ const (
 	SeedHalfCommit       SeedDefect = "only the first write of a change is stored (S20)"
 	SeedDueLost          SeedDefect = "a schedule is lost (S20)"
 	SeedHookOutside      SeedDefect = "the hook takes effect though its change does not (S27)"
+	SeedPrunesTooMuch    SeedDefect = "the ledger goes with the payload (S20)"
 	SeedKeyPerAttempt    SeedDefect = "the adapter makes a key for each attempt"
 	SeedTimeoutIsRefusal SeedDefect = "the adapter takes no answer for a refusal"
 	SeedWindowTooLong    SeedDefect = "the contract promises a longer key window than there is"
@@ -36,7 +37,7 @@ const (
 // SeedDefects lists them.
 func SeedDefects() []SeedDefect {
 	return []SeedDefect{
-		SeedTokenIgnored, SeedVersionIgnored, SeedClaimTwice, SeedRenewRevives, SeedReadBackLies, SeedReadBackRefuses, SeedHalfCommit, SeedDueLost, SeedHookOutside,
+		SeedTokenIgnored, SeedVersionIgnored, SeedClaimTwice, SeedRenewRevives, SeedReadBackLies, SeedReadBackRefuses, SeedHalfCommit, SeedDueLost, SeedHookOutside, SeedPrunesTooMuch,
 		SeedKeyPerAttempt, SeedTimeoutIsRefusal, SeedWindowTooLong, SeedNotConcurrent, SeedLandsLate,
 	}
 }
@@ -65,7 +66,7 @@ func (d SeedDefect) promise(c settle.Contract) settle.Contract {
 // store is a store with the defect; s itself if that is not the store's.
 func (d SeedDefect) store(s *memstore.Store) settle.Store {
 	switch d {
-	case SeedTokenIgnored, SeedVersionIgnored, SeedClaimTwice, SeedRenewRevives, SeedReadBackLies, SeedReadBackRefuses, SeedHalfCommit, SeedDueLost, SeedHookOutside:
+	case SeedTokenIgnored, SeedVersionIgnored, SeedClaimTwice, SeedRenewRevives, SeedReadBackLies, SeedReadBackRefuses, SeedHalfCommit, SeedDueLost, SeedHookOutside, SeedPrunesTooMuch:
 		return &seedLiar{Store: s, defect: d}
 	case SeedKeyPerAttempt, SeedTimeoutIsRefusal, SeedWindowTooLong, SeedNotConcurrent, SeedLandsLate:
 	}
@@ -136,6 +137,12 @@ func (s *seedLiar) Commit(ctx context.Context, c settle.Change) ([]settle.Record
 		for i := range c.Writes {
 			if w := &c.Writes[i]; w.DueIn > 0 && w.Record.Token == "" {
 				w.DueIn = settle.Never
+			}
+		}
+	case SeedPrunesTooMuch:
+		for i := range c.Writes {
+			if w := &c.Writes[i]; w.Entry.Note == "pruned" {
+				w.Record.Ledger = nil
 			}
 		}
 	case SeedClaimTwice, SeedRenewRevives, SeedKeyPerAttempt, SeedTimeoutIsRefusal, SeedWindowTooLong, SeedNotConcurrent, SeedLandsLate:

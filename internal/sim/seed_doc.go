@@ -7,7 +7,8 @@ package sim
 // invariants are held against what is really stored, what has really left, and the provider's ledger; at the
 // end, when the faults are over and a worker has had time, nothing may be left that is neither settled
 // nor in review. A run depends on its plan alone: the same seed, the same trace; and a plan that breaks an
-// invariant is shrunk to the actions that it takes.
+// invariant is shrunk to the actions that it takes. Where a plan has retention, everything is left to grow old then, and
+// whoever asked asks again: the same answer, and nothing is sent.
 //
 // What is left to chance by the engine is taken from it at its edges: the order in which
 // goroutines run, since every call waits for its turn; the jitter of a schedule, since the

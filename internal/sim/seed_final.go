@@ -21,6 +21,10 @@ func (m *seedModel) final() {
 			return
 		}
 		m.w.log("%s ends %s v%d", op.alias, r.State, r.Version)
+		if r.Kind == settle.RetentionKind {
+			m.history(op, &r)
+			continue
+		}
 		m.w.out.States[r.State]++
 		if !r.State.Settled() && !m.waits(&r) {
 			m.w.fail("I10: %s is still %s", op.alias, r.State)

@@ -31,6 +31,7 @@ func SeedMake(seed uint64) *SeedPlan {
 	default:
 		m.books()
 	}
+	m.retention() // last, so that what it draws changes nothing else
 	slices.SortStableFunc(m.plan.Actions, func(a, b SeedAction) int { return cmp.Compare(a.At, b.At) })
 	return m.plan
 }
@@ -161,6 +162,18 @@ func (m *seedMaker) books() {
 		if m.chance(20) {
 			m.add(SeedAction{At: m.at(), Do: do, Proc: m.IntN(w.Procs), Arg: m.IntN(3)})
 		}
+	}
+}
+
+// retention has requests and results removed, often while their order is not at its end.
+func (m *seedMaker) retention() {
+	w := &m.plan.World
+	if !m.chance(30) {
+		return
+	}
+	w.Options.Retention = m.between(time.Minute, 10*time.Minute)
+	for range 1 + m.IntN(2) {
+		m.add(SeedAction{At: m.between(0, w.Horizon/2), Do: seedRetain, Proc: m.IntN(w.Procs), For: w.Horizon, Every: m.between(time.Second, time.Minute)})
 	}
 }
 

@@ -114,6 +114,7 @@ func (m *seedModel) written(p *seedProc, c settle.Change, w *settle.Write) {
 	m.evidence(op, &old, &now)
 	m.truthful(op, &now)
 	m.undone(op, &now)
+	m.pruned(op, &old, &now, &e)
 	if e.Source == settle.SourcePerson && e.Fact == settle.NotApplied {
 		m.w.net.forgive(id)
 		op.window = -1

@@ -63,6 +63,7 @@ const (
 	seedReport     SeedDo = "report"      // what the provider's books say by now
 	seedObserve    SeedDo = "observe"     // Arg: 0 the provider's last event about the order; more, one that asks for a lookup, so that some come again
 	seedRefresh    SeedDo = "refresh"     //
+	seedRetain     SeedDo = "retain"      // the process removes what is older than Options.Retention, for For, every Every
 	seedWork       SeedDo = "work"        // a worker polls for For, every Every
 	seedFault      SeedDo = "fault"       // the next such call of the process meets it
 	seedOutage     SeedDo = "outage"      // every such call of everybody meets the fault until For has passed
@@ -129,7 +130,7 @@ func (a SeedAction) what() string {
 		fmt.Fprintf(&b, " %s of the next %s", a.Fault, a.Call)
 	case seedOutage:
 		fmt.Fprintf(&b, " %s of every %s", a.Fault, a.Call)
-	case seedWork, seedStall, seedJump, seedSuspend, seedRestart, seedHookFails, seedResolveAll, seedReport: // of no order
+	case seedWork, seedRetain, seedStall, seedJump, seedSuspend, seedRestart, seedHookFails, seedResolveAll, seedReport: // of no order
 	}
 	if a.For != 0 {
 		fmt.Fprintf(&b, " for %s", a.For)
@@ -153,6 +154,9 @@ func (p *SeedPlan) String() string {
 	fmt.Fprintf(&b, "provider: keys for %v (promised %v), replay %q, concurrent %q (safe %v), only successes kept %v\n",
 		seedWindow(o.KeyWindow), seedWindow(c.Keys.Window), o.Replay, o.Concurrent, c.Keys.ConcurrentSafe, o.CacheOnlySuccess)
 	fmt.Fprintf(&b, "contract: lookup %q (lag %v), deadline %v, settle delay %v, processing %v\n", c.Lookup, c.LookupLag, c.Deadline, c.SettleDelay, c.ProcessingLimit)
+	if w.Options.Retention > 0 {
+		fmt.Fprintf(&b, "requests and results are kept for %v\n", w.Options.Retention)
+	}
 	if p.Defect != "" {
 		fmt.Fprintf(&b, "defect: %s\n", p.Defect)
 	}

@@ -123,10 +123,11 @@ func (p *seedProc) fault(kind string) SeedAction {
 // poll lets the process's worker claim once, and work what it gets. A Run polls by a
 // timer with jitter, which would be chance: each poll gets a Run of its own, which ends
 // after its first claim.
-func (p *seedProc) poll() {
-	tick := &seedTick{}
+func (p *seedProc) poll() { p.run(&seedTick{}) }
+
+func (p *seedProc) run(tick *seedTick) {
 	ctx, cancel := context.WithCancel(context.WithValue(p.ctx, seedTickKey{}, tick))
-	tick.cancel = cancel
+	tick.ctx, tick.cancel = ctx, cancel
 	p.w.work.Go(func() {
 		defer cancel()
 		if err := p.engine.Run(ctx); err != nil {
@@ -139,8 +140,10 @@ type seedTickKey struct{}
 
 // seedTick is the one poll of a Run.
 type seedTick struct {
-	used   bool // by the Run's own goroutine only
-	cancel context.CancelFunc
+	used    bool            // by the one goroutine that makes such claims
+	retains bool            // it looks for what is old and works nothing
+	ctx     context.Context // of the Run
+	cancel  context.CancelFunc
 }
 
 // seedClock is the clock of a host: its wall clock may be set; its monotonic one stands

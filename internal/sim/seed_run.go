@@ -26,6 +26,7 @@ type SeedResult struct {
 	Broken  string   // which invariant does not hold, and how; empty: all do
 	Trace   []string // every call, answer and transition, if asked for
 	Events  int      // calls, answers and actions
+	Pruned  int      // records whose request and result were removed
 	Elapsed time.Duration
 	States  map[settle.State]int // how the operations ended
 }

@@ -131,7 +131,11 @@ func (s seedView) Commit(ctx context.Context, c settle.Change) ([]settle.Record,
 	w.tries[c.ID]++
 	tries := w.tries[c.ID]
 	w.mu.Unlock()
-	return seedStoreCall(ctx, s.p, seedCommit, func() string { return w.model.change(c) }, func() ([]settle.Record, error) { return w.model.commit(s.p, c, tries) })
+	recs, err := seedStoreCall(ctx, s.p, seedCommit, func() string { return w.model.change(c) }, func() ([]settle.Record, error) { return w.model.commit(s.p, c, tries) })
+	if tick, ok := ctx.Value(seedTickKey{}).(*seedTick); ok && tick.retains {
+		tick.committed(&c.Writes[0], err)
+	}
+	return recs, err
 }
 
 // seedOnly labels a call of which a process has one at a time.
@@ -150,11 +154,12 @@ func (m *seedModel) change(c settle.Change) string {
 // Claim implements settle.Store. It is the first claim of a poll that counts.
 func (s seedView) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, error) {
 	tick, ok := ctx.Value(seedTickKey{}).(*seedTick)
-	if !ok || tick.used {
+	if !ok || !tick.mayClaim(c.Kinds) {
 		return nil, errSeedGone
 	}
-	tick.used = true
-	defer tick.cancel()
+	if !tick.retains {
+		defer tick.cancel()
+	}
 	w := s.p.w
 	return seedStoreCall(ctx, s.p, seedClaim, seedOnly, func() ([]settle.Record, error) { return w.model.claim(s.p, c) })
 }
@@ -173,8 +178,15 @@ func (s seedView) Renew(ctx context.Context, held []settle.Held, lease time.Dura
 	return seedStoreCall(ctx, s.p, seedRenew, names, func() ([]error, error) { return w.model.renew(s.p, held, lease) })
 }
 
-// List implements settle.Store: only the look for overdue rows uses it, which decides nothing.
-func (s seedView) List(context.Context, settle.Query) ([]settle.Record, error) { return nil, nil }
+// List implements settle.Store: what retention looks through. The look for overdue rows decides nothing, and no report looks at
+// what the provider does not tell of.
+func (s seedView) List(ctx context.Context, q settle.Query) ([]settle.Record, error) {
+	tick, ok := ctx.Value(seedTickKey{}).(*seedTick)
+	if !ok || !tick.retains || q.Overdue > 0 {
+		return nil, nil
+	}
+	return seedStoreCall(ctx, s.p, seedGet, seedOnly, func() ([]settle.Record, error) { return s.p.w.model.page(q) })
+}
 
 // History implements settle.Store: no process reads it.
 func (s seedView) History(ctx context.Context, id string, after int64, limit int) ([]settle.Entry, error) {

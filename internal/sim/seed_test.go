@@ -37,7 +37,7 @@ func TestSeedSimulation(t *testing.T) {
 	t.Logf("seeds from %d", first)
 	began := time.Now()
 	states := map[settle.State]int{}
-	var n, events int
+	var n, events, pruned int
 	more := func() bool {
 		if *seedTime > 0 {
 			return time.Since(began) < *seedTime
@@ -46,7 +46,7 @@ func TestSeedSimulation(t *testing.T) {
 	}
 	for ; more() && !t.Failed(); n++ {
 		r := SeedPlay(t, SeedMake(first+uint64(n)), false)
-		events += r.Events
+		events, pruned = events+r.Events, pruned+r.Pruned
 		for s, k := range r.States {
 			states[s] += k
 		}
@@ -57,6 +57,10 @@ func TestSeedSimulation(t *testing.T) {
 	}
 	took := time.Since(began)
 	t.Logf("%d schedules, %d events, %.0f schedules per second", n, events, float64(n)/took.Seconds())
+	t.Logf("  pruned: %d", pruned)
+	if pruned == 0 && n >= seedFew && !t.Failed() {
+		t.Error("retention removed nothing")
+	}
 	for _, s := range slices.Sorted(maps.Keys(states)) {
 		t.Logf("  ended %s: %d", s, states[s])
 	}
@@ -112,5 +116,5 @@ func TestSeedFindsDefects(t *testing.T) {
 // seedFinders are seeds near to one that finds the defect, so that an ordinary test run
 // need not look for long; `make sim` looks from the first seed.
 var seedFinders = map[SeedDefect]uint64{
-	SeedTokenIgnored: 2650, SeedHookOutside: 199, SeedWindowTooLong: 34, SeedVersionIgnored: 28,
+	SeedTokenIgnored: 2650, SeedHookOutside: 199, SeedWindowTooLong: 34, SeedVersionIgnored: 28, SeedPrunesTooMuch: 19,
 }

@@ -1,0 +1,5 @@
+//go:build full
+
+package sqltest
+
+const everyWay = true
