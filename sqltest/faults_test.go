@@ -19,9 +19,14 @@ import (
 
 func faultyStore(t *testing.T) (*sql.DB, *sqlstore.Store, *faults) {
 	t.Helper()
+	return faultyStoreWaiting(t, 2*time.Second)
+}
+
+func faultyStoreWaiting(t *testing.T, lock time.Duration) (*sql.DB, *sqlstore.Store, *faults) {
+	t.Helper()
 	db, f := openFaulty(t, plain(t))
 	require.NoError(t, sqlstore.EnsureSchema(t.Context(), db, sqlstore.SQLite()))
-	s, err := sqlstore.New(db, sqlstore.SQLite(), &sqlstore.Options{LockWait: 2 * time.Second})
+	s, err := sqlstore.New(db, sqlstore.SQLite(), &sqlstore.Options{LockWait: lock})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return db, s, f
