@@ -179,7 +179,7 @@ func (s *Store) flushOnce(ctx context.Context, batch []*member, args []any) erro
 		if err := rows.Scan(&id, &write, &st.now, &st.due); err != nil {
 			return err
 		}
-		at[name{string(id), string(write)}] = st
+		at[name{string(id), s.d.text(write)}] = st
 	}
 	if err := rows.Err(); err != nil {
 		return err
@@ -244,7 +244,11 @@ func (s *Store) arrays(batch []*member) []any {
 			if j > 0 {
 				b.WriteByte(',')
 			}
-			element(&b, m.a.values[0].of(p))
+			if v := m.a.values[0]; v.was > 0 && p.created() {
+				b.WriteString("NULL")
+			} else {
+				element(&b, v.of(p))
+			}
 		}
 		b.WriteByte('}')
 		args[i] = b.String()

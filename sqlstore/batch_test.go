@@ -82,10 +82,7 @@ func (v server) stored(t *testing.T, mock sqlmock.Sqlmock, i int) {
 	t.Helper()
 	id := fmt.Sprint("op-", i)
 	mock.ExpectQuery(v.lookup).WithArgs([]byte(id)).WillReturnRows(writeID(fmt.Sprint("c", i)))
-	body, err := settle.EncodeRecord(settle.Record{ID: id, Scope: "s", Kind: "k"})
-	require.NoError(t, err)
-	rows := sqlmock.NewRows([]string{"version", "token", "due", "created_at", "updated_at", "body", "request", "result", "now"}).
-		AddRow(int64(1), []byte(""), nil, int64(7), int64(7), body, nil, nil, int64(8))
+	rows := sqlmock.NewRows(v.columns()).AddRow(v.row(t, settle.Record{ID: id, Scope: "s", Kind: "k", Version: 1}, nil)...)
 	mock.ExpectQuery("SELECT .* FROM settle_operation o WHERE").WithArgs([]byte(id)).WillReturnRows(rows)
 }
 
@@ -120,7 +117,7 @@ func TestServerBatchRefused(t *testing.T) {
 			v.write(mock, v.insert, v.duplicate, false)
 			mock.ExpectRollback()
 			mock.ExpectQuery(v.lookup).WithArgs([]byte("op-1")).WillReturnRows(noRows())
-			record(t, mock, &settle.Record{ID: "op-1", Version: 4})
+			v.record(t, mock, &settle.Record{ID: "op-1", Version: 4})
 		})
 		require.NoError(t, errs[0])
 		require.ErrorIs(t, errs[1], settle.ErrConflict)
