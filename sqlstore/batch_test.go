@@ -22,7 +22,7 @@ import (
 // batched has n creations of op-0, op-1, … queue, and then lets them be written. ctxOf may be nil. Only
 // one of them at a time talks to the server as long as each is answered by the batch.
 func batched(s *Store, n int, ctxOf func(i int) context.Context, expect func()) []error {
-	s.flush.crowd, s.flush.running = 0, true
+	s.flush.crowd, s.flush.running, s.flush.most = 0, 1, 1
 	errs := make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
@@ -283,7 +283,7 @@ func TestServerBatchSlow(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, mock := v.open(t)
-				s.flush.crowd, s.flush.running = 0, true // a batch that does not end
+				s.flush.crowd, s.flush.running, s.flush.most = 0, 1, 1 // a batch that does not end
 				began := time.Now()
 				v.write(mock, v.insert, nil, true)
 				_, err := s.Commit(t.Context(), change())

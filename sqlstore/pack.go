@@ -1,6 +1,9 @@
 package sqlstore
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // What PostgreSQL keeps of a record and an entry is the JSON of settle.EncodeRecord and
 // settle.EncodeEntry with the words below replaced by codes: of an outcome's log, most would be names of members.
@@ -51,6 +54,7 @@ const (
 	packByte = 0x1e // and a byte: that byte, which JSON does not have
 	packHex  = 0x1d // a count, and so many bytes: twice as many lower-case hexadecimal digits
 	packUUID = 0x1c // and 16 bytes: a UUID in lower case, as settle writes ids
+	packTime = 0x1b // and 7 bytes, the highest first: a number of 16 digits, as instants are
 	packOnes = 23   // words with a code of their own
 	hexRun   = 16   // bytes, from which on digits are packed
 )
@@ -113,7 +117,13 @@ next:
 				continue
 			}
 		}
-		if n := hexDigits(text[i:]) / 2; n >= hexRun {
+		digits := hexDigits(text[i:])
+		if n, ok := sixteen(text[i:min(i+digits, len(text))]); ok {
+			out = append(out, packTime, byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+			i += 16
+			continue
+		}
+		if n := digits / 2; n >= hexRun {
 			out = append(out, packHex, byte(n))
 			for range n {
 				out = append(out, unhex(text[i])<<4|unhex(text[i+1]))
@@ -152,6 +162,13 @@ func unpack(out, packed []byte) []byte {
 				out = append(out, hexDigit[b>>4], hexDigit[b&15])
 			}
 			i += 1 + int(more[0])
+		case c == packTime && len(more) >= 7:
+			n := uint64(0)
+			for _, b := range more[:7] {
+				n = n<<8 | uint64(b)
+			}
+			out = strconv.AppendUint(out, n, 10)
+			i += 7
 		case c == packUUID && len(more) >= 16:
 			out = appendUUID(out, more[:16])
 			i += 16
@@ -170,6 +187,20 @@ func hexDigits(text []byte) int {
 		n++
 	}
 	return n
+}
+
+// sixteen is the number that text is, if it is one of sixteen digits.
+func sixteen(text []byte) (n uint64, ok bool) {
+	if len(text) != 16 || text[0] == '0' {
+		return 0, false
+	}
+	for _, c := range text {
+		if c > '9' {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n, true
 }
 
 func unhex(c byte) byte {

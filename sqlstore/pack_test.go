@@ -35,7 +35,8 @@ func TestPackCodes(t *testing.T) {
 	assert.Contains(t, string(got), "\x1d\x10\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff")
 	for code, word := range map[string]string{
 		"\x01": `{"v":1,"attempts":[{"n":1,"start":`, "\x0b": `{"v":1,"provider_key":"`, "\x11": packWords[13], "\x1a": `,"attempt":`,
-		"\x1f\x20": `{"from":"`, "\x1f\x2a": `"submitting"`, "\x1f\x71": `/minor"`, "\x1f\x75": `}}`,
+		"\x1b\x06\x0a\x24\x18\x1e\x40\x00": "1700000000000000",
+		"\x1f\x20":                         `{"from":"`, "\x1f\x2a": `"submitting"`, "\x1f\x71": `/minor"`, "\x1f\x75": `}}`,
 	} {
 		assert.Equal(t, word, string(unpack(nil, []byte(code))))
 	}
@@ -43,7 +44,7 @@ func TestPackCodes(t *testing.T) {
 
 // TestUnpackDamaged: what is no packed text is no JSON afterwards, and nothing panics.
 func TestUnpackDamaged(t *testing.T) {
-	for _, b := range []string{"\x1f", "\x1f\xff", "\x1d", "\x1d\x02a", "\x1c", "\x1cabc", "\x00", "\x09", "\x1b"} {
+	for _, b := range []string{"\x1f", "\x1f\xff", "\x1d", "\x1d\x02a", "\x1c", "\x1cabc", "\x1b", "\x1b123456", "\x00", "\x09"} {
 		_, err := settle.DecodeRecord(unpack(nil, []byte(`{"v":1`+b+`}`)), nil, nil)
 		require.ErrorIs(t, err, settle.ErrCorrupt, "%q", b)
 	}
@@ -70,6 +71,7 @@ func FuzzPack(f *testing.F) {
 		f.Add([]byte(word + "x" + word))
 	}
 	f.Add([]byte("\x00\x1d\x1e\x1f\x1c 0192b8f4-7a6c-7000-8000-00000000000a 000000000000000000000000000000000000000000000000"))
+	f.Add([]byte("9999999999999999,1000000000000000,0000000000000001,10000000000000000,123456789012345f"))
 	f.Add(bytes.Repeat([]byte("a"), 1100))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if got := unpack(nil, pack(text)); !bytes.Equal(got, text) {
