@@ -22,7 +22,7 @@ const (
 	// flushes is how many batches may be on their way.
 	flushes = 2
 	// second is how many have to wait before another flush starts beside the one that is under way.
-	second = 16
+	second = 24
 	// flushPatience is how long a batch waits for a lock: its neighbors wait with the one that
 	// needs it. After that each goes its own way.
 	flushPatience = 100 * time.Millisecond

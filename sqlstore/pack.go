@@ -224,7 +224,7 @@ func uuidOf[T string | []byte](text T) (id [16]byte, ok bool) {
 			continue
 		}
 		c := text[i]
-		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {
+		if c < '0' || c > '9' && c < 'a' || c > 'f' {
 			return id, false
 		}
 		id[n/2] = id[n/2]<<4 | unhex(c)
