@@ -18,6 +18,10 @@ const (
 	// crowd is how many changes may be on their way to a server while a further one still goes by
 	// itself: so many share its log flushes anyway, and to wait for the answer of another takes twice as long.
 	crowd = 8
+	// flushes is how many batches may be on their way.
+	flushes = 2
+	// second is how many have to wait before another flush starts beside the one that is under way.
+	second = 24
 	// flushPatience is how long a batch waits for a lock: its neighbors wait with the one that
 	// needs it. After that each goes its own way.
 	flushPatience = 100 * time.Millisecond
@@ -91,7 +95,7 @@ func (s *Store) flushOnce(ctx context.Context, batch []*member, args []any) erro
 		if err := rows.Scan(&id, &write, &st.now, &st.due); err != nil {
 			return err
 		}
-		at[name{string(id), string(write)}] = st
+		at[name{string(id), s.d.text(write)}] = st
 	}
 	if err := rows.Err(); err != nil {
 		return err
@@ -156,7 +160,11 @@ func (s *Store) arrays(batch []*member) []any {
 			if j > 0 {
 				b.WriteByte(',')
 			}
-			element(&b, m.a.values[0].of(p))
+			if v := m.a.values[0]; v.was > 0 && p.created() {
+				b.WriteString("NULL")
+			} else {
+				element(&b, v.of(p))
+			}
 		}
 		b.WriteByte('}')
 		args[i] = b.String()
@@ -164,12 +172,36 @@ func (s *Store) arrays(batch []*member) []any {
 	return args
 }
 
+// ascii reports whether text can hold v as it is in every encoding: half as much as hexadecimal.
+func ascii(v []byte) bool {
+	for _, c := range v {
+		if c == 0 || c > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
 // element writes a value as PostgreSQL's arrays have it.
 func element(b *bytes.Buffer, value any) {
 	switch v := value.(type) {
 	case []byte:
-		b.WriteString(`"\\x`)
-		b.Write(hex.AppendEncode(b.AvailableBuffer(), v))
+		if !ascii(v) {
+			b.WriteString(`"\\x`)
+			b.Write(hex.AppendEncode(b.AvailableBuffer(), v))
+			b.WriteByte('"')
+			return
+		}
+		b.WriteByte('"')
+		for _, c := range v {
+			switch c {
+			case '"':
+				b.WriteByte('\\')
+			case '\\': // one of a bytea's own, and each once more as part of an array
+				b.WriteString(`\\\`)
+			}
+			b.WriteByte(c)
+		}
 		b.WriteByte('"')
 	case string: // the name of a state
 		b.WriteString(strconv.Quote(v))

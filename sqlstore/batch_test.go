@@ -22,7 +22,7 @@ import (
 // batched has n creations of op-0, op-1, … queue, and then lets them be written. ctxOf may be nil. Only
 // one of them at a time talks to the server as long as each is answered by the batch.
 func batched(s *Store, n int, ctxOf func(i int) context.Context, expect func()) []error {
-	s.flush.crowd, s.flush.running = 0, true
+	s.flush.crowd, s.flush.running, s.flush.most = 0, 1, 1
 	errs := make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
@@ -87,10 +87,7 @@ func (v server) stored(t *testing.T, mock sqlmock.Sqlmock, i int) {
 	t.Helper()
 	id := fmt.Sprint("op-", i)
 	mock.ExpectQuery(v.lookup).WithArgs([]byte(id)).WillReturnRows(writeID(fmt.Sprint("c", i)))
-	body, err := settle.EncodeRecord(settle.Record{ID: id, Scope: "s", Kind: "k"})
-	require.NoError(t, err)
-	rows := sqlmock.NewRows([]string{"version", "token", "due", "created_at", "updated_at", "body", "request", "result", "now"}).
-		AddRow(int64(1), []byte(""), nil, int64(7), int64(7), body, nil, nil, int64(8))
+	rows := sqlmock.NewRows(v.columns()).AddRow(v.row(t, settle.Record{ID: id, Scope: "s", Kind: "k", Version: 1}, nil)...)
 	mock.ExpectQuery("SELECT .* FROM settle_operation o WHERE").WithArgs([]byte(id)).WillReturnRows(rows)
 }
 
@@ -125,7 +122,7 @@ func TestServerBatchRefused(t *testing.T) {
 			v.write(mock, v.insert, v.duplicate, false)
 			mock.ExpectRollback()
 			mock.ExpectQuery(v.lookup).WithArgs([]byte("op-1")).WillReturnRows(noRows())
-			record(t, mock, &settle.Record{ID: "op-1", Version: 4})
+			v.record(t, mock, &settle.Record{ID: "op-1", Version: 4})
 		})
 		require.NoError(t, errs[0])
 		require.ErrorIs(t, errs[1], settle.ErrConflict)
@@ -287,7 +284,7 @@ func TestServerBatchSlow(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, mock := v.open(t)
-				s.flush.crowd, s.flush.running = 0, true // a batch that does not end
+				s.flush.crowd, s.flush.running, s.flush.most = 0, 1, 1 // a batch that does not end
 				began := time.Now()
 				v.write(mock, v.insert, nil, true)
 				_, err := s.Commit(t.Context(), change())

@@ -388,7 +388,12 @@ func (s *Store) applied(ctx context.Context, q runner, c *settle.Change) (bool, 
 	}
 	v := values{id: w.Record.ID, after: w.IfVersion + 1}
 	var id string
-	found, err := q.one(ctx, text, v.list(text.params), func(rows *sql.Rows) error { return rows.Scan(&id) })
+	found, err := q.one(ctx, text, v.list(text.params), func(rows *sql.Rows) error {
+		var stored sql.RawBytes
+		err := rows.Scan(&stored)
+		id = s.d.text(stored)
+		return err
+	})
 	if err != nil {
 		return false, failed("read back", err)
 	}

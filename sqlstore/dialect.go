@@ -13,9 +13,12 @@ type Dialect struct {
 	dir  string // of the migrations
 	mark mark
 
+	// split: a record is kept in parts, packed, and the body does not repeat the columns; see form.
+	split bool
+
 	// Statements, with named parameters. Names and tokens are bound as bytes, instants as
-	// microseconds. A record is version, token, due, created_at, updated_at, body, request,
-	// result, and the database's time where serverClock is set.
+	// microseconds. A record is version, token, due, created_at, updated_at, body, where split is set the columns of
+	// form, request, result, and the database's time where serverClock is set.
 
 	// lock is the first statement of a writing transaction on a database with one write
 	// lock: it takes the lock and changes nothing.
@@ -27,7 +30,7 @@ type Dialect struct {
 	// It keeps the entry of version 2 and, where whole is set, of later ones.
 	update  string
 	rewrite string // everything, by id; the row has been read
-	row     string // version, token, due, created_at, body, of one id, locked (and the time)
+	row     string // version, token, due, created_at, body (and the columns of form) of one id, locked (and the time)
 	addRef  string
 	addOnce string // addRef unless it is there
 	dropRef string

@@ -11,7 +11,8 @@ const (
 	// The moment of the expression, not of the transaction's start (S4, IC-25).
 	pgNow = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-	pgRecord = `o.version, o.token, o.due, o.created_at, o.updated_at, o.body, o.request, o.result, ` + pgNow
+	pgParts  = `o.body, o.fixed, o.id, o.scope, o.kind, o.key, o.subject, o.purpose, o.account, o.state`
+	pgRecord = `o.version, o.token, o.due, o.created_at, o.updated_at, ` + pgParts + `, o.request, o.result, ` + pgNow
 
 	// Settings of the statement's own transaction, so that they need no session and hold on
 	// every connection: how long to wait for a lock, and a commit that survives loss of power
@@ -19,9 +20,9 @@ const (
 	pgSettings = `SELECT set_config('lock_timeout', coalesce({wait}::text, current_setting('lock_timeout')), true),
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
 
-	// One reading of the clock for all instants of the row.
-	pgSet = `state = {state}, version = o.version + 1, token = {token}, account = {account}, ref = {ref}::bytea, refs = {refs},
-			body = {body}, request = {request}::bytea, result = {result}::bytea,
+	// What an outcome changes; one reading of the clock for all instants of the row.
+	pgSet = `state = {state}, version = o.version + 1, token = {token}, refs = {refs},
+			body = {body}, result = {result}::bytea,
 			write_id_2 = CASE o.version WHEN 1 THEN {write}::bytea ELSE o.write_id_2 END,
 			entry_2 = CASE o.version WHEN 1 THEN {entry}::bytea ELSE o.entry_2 END,
 			(updated_at, at_2, due) = (SELECT t.now, CASE o.version WHEN 1 THEN t.now ELSE o.at_2 END,
@@ -35,34 +36,34 @@ const (
 			SELECT v.* FROM w, unnest({id}::text::bytea[], {scope}::text::bytea[], {kind}::text::bytea[], {key}::text::bytea[], {subject}::text::bytea[],
 				{purpose}::text::bytea[], {retired}::text::bytea[], {hold}::text::bytea[], {account}::text::bytea[], {ref}::text::bytea[],
 				{refs}::text::bytea[], {state}::text::text[], {was}::text::bigint[], {token}::text::bytea[], {if_token}::text::bytea[],
-				{due_in}::text::bigint[], {keep}::text::boolean[], {created}::text::bigint[], {body}::text::bytea[], {request}::text::bytea[],
-				{result}::text::bytea[], {write}::text::bytea[], {entry}::text::bytea[])
-			v (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, was, token, if_token, due_in, keep, created, body,
-				request, result, write, entry) WHERE v.was = v.was + 0
+				{due_in}::text::bigint[], {keep}::text::boolean[], {created}::text::bigint[], {fixed}::text::bytea[], {same}::text::bytea[],
+				{body}::text::bytea[], {request}::text::bytea[], {result}::text::bytea[], {write}::text::bytea[], {entry}::text::bytea[])
+			v (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, was, token, if_token, due_in, keep, created, fixed, same,
+				body, request, result, write, entry) WHERE v.was = v.was + 0
 		), t AS MATERIALIZED (SELECT ` + pgNow + ` AS now FROM w), i AS (
-			INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, version, token, due,
-				created_at, updated_at, body, request, result, write_id, entry)
-			SELECT v.id, v.scope, v.kind, v.key, v.subject, v.purpose, v.retired, v.hold, v.account, v.ref, v.refs, v.state, 1, v.token, t.now + v.due_in,
-				t.now, t.now, v.body, v.request, v.result, v.write, v.entry FROM v, t WHERE v.was = 0
+			INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, refs, state, version, token, due,
+				created_at, updated_at, fixed, same, body, request, result, write_id, entry)
+			SELECT v.id, v.scope, v.kind, v.key, v.subject, v.purpose, v.retired, v.hold, v.account, v.refs, v.state, 1, v.token, t.now + v.due_in,
+				t.now, t.now, v.fixed, v.same, v.body, v.request, v.result, v.write, v.entry FROM v, t WHERE v.was = 0
 			ON CONFLICT DO NOTHING RETURNING id, kind, write_id, updated_at, due
 		), u AS (
-			UPDATE settle_operation o SET state = v.state, version = o.version + 1, token = v.token, account = v.account, ref = v.ref, refs = v.refs,
-				body = v.body, request = v.request, result = v.result,
+			UPDATE settle_operation o SET state = v.state, version = o.version + 1, token = v.token, refs = v.refs,
+				body = v.body, result = v.result,
 				write_id_2 = CASE o.version WHEN 1 THEN v.write ELSE o.write_id_2 END,
 				entry_2 = CASE o.version WHEN 1 THEN v.entry ELSE o.entry_2 END,
 				(updated_at, at_2, due) = (SELECT t.now, CASE o.version WHEN 1 THEN t.now ELSE o.at_2 END,
 					CASE WHEN v.keep THEN o.due ELSE t.now + v.due_in END FROM (SELECT ` + pgNow + ` AS now OFFSET 0) t)
 			FROM v
 			WHERE v.was > 0 AND o.id = ANY (ARRAY[v.id]) AND (length(v.if_token) = 0 OR o.token = v.if_token AND o.due > ` + pgNow + `)
-			AND (o.version, o.created_at, o.scope, o.kind, o.key, o.subject, o.purpose, o.retired, o.hold)
-				IS NOT DISTINCT FROM (v.was, v.created, v.scope, v.kind, v.key, v.subject, v.purpose, v.retired, v.hold)
+			AND (o.version, o.created_at, o.same) IS NOT DISTINCT FROM (v.was, v.created, v.same)
 			AND (o.refs = '' OR o.refs = v.refs)
 			AND (v.ref IS NULL OR NOT EXISTS (SELECT 1 FROM settle_reference s
-				WHERE s.account = v.account AND s.kind = v.kind AND s.ref = v.ref AND s.operation <> o.id))
-			RETURNING o.id, o.kind, v.write, o.updated_at, o.due, v.account, v.ref, v.was, v.entry
+				WHERE s.account = o.account AND s.kind = o.kind AND s.ref = v.ref AND s.operation <> o.id))
+			RETURNING o.id, o.kind, v.write, o.updated_at, o.due, o.account, v.ref, v.was, v.entry
+		), d0 AS (
+			INSERT INTO settle_due (operation, kind, due) SELECT id, kind, due FROM i WHERE due IS NOT NULL
 		), d1 AS (
-			INSERT INTO settle_due AS d (operation, kind, due)
-			SELECT id, kind, due FROM i WHERE due IS NOT NULL UNION ALL SELECT id, kind, due FROM u WHERE due IS NOT NULL
+			INSERT INTO settle_due AS d (operation, kind, due) SELECT id, kind, due FROM u WHERE due IS NOT NULL
 			ON CONFLICT (operation) DO UPDATE SET due = excluded.due, kind = excluded.kind WHERE (d.due, d.kind) IS DISTINCT FROM (excluded.due, excluded.kind)
 		), d2 AS (
 			DELETE FROM settle_due d USING u WHERE d.operation = u.id AND u.due IS NULL
@@ -97,14 +98,16 @@ func PostgreSQL() Dialect {
 	return Dialect{
 		name: "postgres",
 		dir:  "schema/postgres",
-		mark: mark{prefix: "$", cast: "::bytea"},
+		mark: mark{prefix: "$", cast: "::bytea", short: true},
+
+		split: true,
 
 		insert: `WITH w AS MATERIALIZED (` + pgSettings + `), t AS MATERIALIZED (SELECT ` + pgNow + ` AS now FROM w), u AS (
-			INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, ref, refs, state, version, token, due,
-				created_at, updated_at, body, request, result, write_id, entry)
+			INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, refs, state, version, token, due,
+				created_at, updated_at, fixed, same, body, request, result, write_id, entry)
 			SELECT {id}::bytea, {scope}::bytea, {kind}::bytea, {key}::bytea, {subject}::bytea, {purpose}::bytea, {retired}::bytea, {hold}::bytea,
-				{account}::bytea, {ref}::bytea, {refs}::bytea, {state}::text, 1, {token}::bytea, t.now + {due_in}::bigint,
-				t.now, t.now, {body}::bytea, {request}::bytea, {result}::bytea, {write}::bytea, {entry}::bytea FROM t
+				{account}::bytea, {refs}::bytea, {state}::text, 1, {token}::bytea, t.now + {due_in}::bigint,
+				t.now, t.now, {fixed}::bytea, {same}::bytea, {body}::bytea, {request}::bytea, {result}::bytea, {write}::bytea, {entry}::bytea FROM t
 			ON CONFLICT DO NOTHING RETURNING updated_at, due
 		), d AS (
 			INSERT INTO settle_due (operation, kind, due) SELECT {id}::bytea, {kind}::bytea, u.due FROM u WHERE u.due IS NOT NULL
@@ -113,9 +116,7 @@ func PostgreSQL() Dialect {
 		update: `WITH w AS MATERIALIZED (` + pgSettings + `), u AS (
 			UPDATE settle_operation o SET ` + pgSet + ` FROM w
 			WHERE o.id = {id} AND o.version = {was} AND (length({if_token}::bytea) = 0 OR o.token = {if_token} AND o.due > ` + pgNow + `)
-			AND o.created_at = {created} AND o.scope = {scope} AND o.kind = {kind} AND o.key = {key} AND o.subject = {subject}
-			AND o.purpose = {purpose} AND o.retired = {retired} AND o.hold IS NOT DISTINCT FROM {hold}::bytea
-			AND (o.refs = '' OR o.refs = {refs})
+			AND o.created_at = {created} AND o.same = {same} AND (o.refs = '' OR o.refs = {refs})
 			RETURNING o.updated_at, o.due
 		), ` + pgDue + `, r AS (
 			INSERT INTO settle_reference (account, kind, ref, operation) SELECT {account}::bytea, {kind}::bytea, {ref}::bytea, {id}::bytea FROM u
@@ -128,12 +129,12 @@ func PostgreSQL() Dialect {
 		SELECT updated_at, due FROM u`,
 		rewrite: `WITH u AS (
 			UPDATE settle_operation o SET scope = {scope}, kind = {kind}, key = {key}, subject = {subject}, purpose = {purpose},
-			retired = {retired}, hold = {hold}::bytea, ` + pgSet + `
+			retired = {retired}, hold = {hold}::bytea, account = {account}, fixed = {fixed}, same = {same}, request = {request}::bytea, ` + pgSet + `
 			WHERE o.id = {id} AND o.version = {was}
 			RETURNING o.updated_at, o.due
 		), ` + pgDue + `
 		SELECT updated_at, due FROM u`,
-		row:    `SELECT version, token, due, created_at, body, ` + pgNow + ` FROM settle_operation WHERE id = {id} FOR UPDATE`,
+		row:    `SELECT o.version, o.token, o.due, o.created_at, ` + pgParts + `, ` + pgNow + ` FROM settle_operation o WHERE o.id = {id} FOR UPDATE`,
 		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) VALUES ({account}, {kind}, {ref}, {id})`,
 		// The owner is named: a reference that went to another row meanwhile stays there.
 		dropRef:  `DELETE FROM settle_reference WHERE account = {account} AND kind = {kind} AND ref = {ref} AND operation = {id}`,
@@ -163,11 +164,11 @@ func PostgreSQL() Dialect {
 		), u AS (
 			UPDATE settle_operation o SET token = {token}, version = o.version + 1, due = ` + pgNow + ` + {due_in}::bigint
 			FROM c WHERE o.id = c.id
-			RETURNING o.id, o.version, o.token, o.due, o.created_at, o.updated_at, o.body, o.request, o.result, o.due - {due_in}::bigint AS now, c.due AS was
+			RETURNING o.version, o.token, o.due, o.created_at, o.updated_at, ` + pgParts + `, o.request, o.result, o.due - {due_in}::bigint AS now, c.due AS was
 		), d AS (
 			UPDATE settle_due d SET due = u.due FROM u WHERE d.operation = u.id
 		)
-		SELECT id, version, token, due, created_at, updated_at, body, request, result, now FROM u ORDER BY was, id`,
+		SELECT o.id, o.version, o.token, o.due, o.created_at, o.updated_at, ` + pgParts + `, o.request, o.result, o.now FROM u o ORDER BY o.was, o.id`,
 		claimed: `SELECT o.id, ` + pgRecord + ` FROM settle_due d JOIN settle_operation o ON o.id = d.operation
 			WHERE o.token = {token} AND o.due > ` + pgNow,
 		// Each row is found by its key and locked by itself: a row that somebody has locked must not hold up

@@ -19,7 +19,8 @@ const maxFlush = 256
 type flusher struct {
 	mu      sync.Mutex
 	queue   []*member
-	running bool
+	running int // flushes
+	most    int // of them at a time
 	active  int // changes on their way, queued ones too
 	crowd   int // so many of them make a further one queue, on a server
 }
@@ -52,8 +53,10 @@ func (s *Store) together(ctx context.Context, a *attempt) (out []settle.Record, 
 	s.flush.mu.Lock()
 	s.flush.queue = append(s.flush.queue, m)
 	s.flush.active++
-	start := !s.flush.running
-	s.flush.running = true
+	start := s.flush.due()
+	if start {
+		s.flush.running++
+	}
 	s.flush.mu.Unlock()
 	if start {
 		go s.flushAll()
@@ -155,12 +158,22 @@ func (s *Store) flushLocked() []*member {
 	return batch
 }
 
+// due reports whether one more flush is of use: the first for anybody, another for a crowd, whose
+// statements then run while the server waits for the log of those before.
+func (f *flusher) due() bool {
+	return f.running == 0 && len(f.queue) > 0 || f.running < f.most && len(f.queue) >= second
+}
+
 // idle ends the flushing if nobody waits.
 func (f *flusher) idle() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.running = len(f.queue) > 0
-	return !f.running
+	f.running--
+	if !f.due() {
+		return true
+	}
+	f.running++
+	return false
 }
 
 func (f *flusher) take() []*member {

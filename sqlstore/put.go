@@ -33,13 +33,9 @@ func (s *Store) writing(id string, w *settle.Write) (*values, error) {
 	case w.DueIn == settle.Keep && w.IfVersion > 0:
 		v.keep = true
 	}
-	r := w.Record
-	r.CreatedAt, r.UpdatedAt = time.Time{}, time.Time{} // kept in columns: the database's clock may set them
-	var err error
-	if v.body, err = settle.EncodeRecord(r); err != nil {
+	if err := s.encode(v, &w.Entry); err != nil {
 		return nil, failed("encode", err)
 	}
-	v.entry = settle.EncodeEntry(w.Entry)
 	if refs := w.Record.OwnedRefs(); len(refs) > 0 {
 		v.ref, v.refs = bytesOf(refs[0]), refsSum(&w.Record, refs)
 	}
@@ -159,15 +155,17 @@ type row struct {
 func (s *Store) load(ctx context.Context, q runner, id string) (*row, error) {
 	var o row
 	found, err := q.one(ctx, &s.q.row, []any{bytesOf(id)}, func(rows *sql.Rows) error {
-		var body sql.RawBytes
-		to := []any{&o.version, &o.token, &o.due, &o.created, &body}
+		var f form
+		var token sql.RawBytes
+		to := f.to(&s.d, []any{&o.version, &token, &o.due, &o.created, &f.body})
 		if s.d.serverClock {
 			to = append(to, &o.now)
 		}
 		if err := rows.Scan(to...); err != nil {
 			return err
 		}
-		o.old, o.err = settle.DecodeRecord(body, nil, nil)
+		o.token = s.d.text(token)
+		o.old, o.err = f.record(&s.d, nil, nil)
 		return nil
 	})
 	if err != nil || !found {
@@ -270,7 +268,7 @@ func (s *Store) refused(doing string, err error) error {
 // written returns the record as it is now stored. It went through the stored form, so
 // that it is what everybody else will read (IC-30), and shares nothing with the caller's.
 func (s *Store) written(v *values, st stamp, created int64) (settle.Record, error) {
-	out, err := settle.DecodeRecord(v.body, clone(v.record.Request), clone(v.record.Result))
+	out, err := v.stored(&s.d)
 	if err != nil {
 		return out, failed("encode", err)
 	}

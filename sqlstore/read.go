@@ -108,17 +108,19 @@ func (p *blob) Scan(src any) error {
 func (s *Store) scan(rows *sql.Rows, lead ...any) (settle.Record, error) {
 	var (
 		version, due, created, updated, now any // the cheap way to scan a number
-		token, body                         sql.RawBytes
+		token                               sql.RawBytes
+		f                                   form
 		request, result                     blob
 	)
-	to := append(lead, &version, &token, &due, &created, &updated, &body, &request, &result)
+	to := f.to(&s.d, append(lead, &version, &token, &due, &created, &updated, &f.body))
+	to = append(to, &request, &result)
 	if s.d.serverClock {
 		to = append(to, &now)
 	}
 	if err := rows.Scan(to...); err != nil {
 		return settle.Record{}, err
 	}
-	r, err := settle.DecodeRecord(body, request.b, result.b)
+	r, err := f.record(&s.d, request.b, result.b)
 	if err != nil {
 		r = settle.Record{}
 	}
@@ -126,7 +128,7 @@ func (s *Store) scan(rows *sql.Rows, lead ...any) (settle.Record, error) {
 	if r.Version, ok = version.(int64); !ok {
 		return r, fmt.Errorf("%w: no version", settle.ErrCorrupt)
 	}
-	r.Token = string(token)
+	r.Token = s.d.text(token)
 	r.Due, r.CreatedAt, r.UpdatedAt, r.AsOf = timed(due), timed(created), timed(updated), timed(now)
 	return r, err
 }
@@ -279,16 +281,15 @@ func (s *Store) entries(ctx context.Context, id string, after int64, limit int) 
 	defer rows.Close() // once more is nothing; the first is looked at
 	for rows.Next() {
 		var seq, at int64
-		var write string
-		var body sql.RawBytes
+		var write, body sql.RawBytes
 		if err := rows.Scan(&seq, &write, &at, &body); err != nil {
 			return nil, failed("history", err)
 		}
-		e, err := settle.DecodeEntry(body)
+		e, err := s.d.entry(body)
 		if err != nil {
 			return nil, fmt.Errorf("settle/sqlstore: entry %d of operation %s: %w", seq, id, err)
 		}
-		e.Seq, e.Operation, e.Write, e.At = seq, id, write, instant(at)
+		e.Seq, e.Operation, e.Write, e.At = seq, id, s.d.text(write), instant(at)
 		out = append(out, e)
 	}
 	if err := rows.Err(); err != nil {

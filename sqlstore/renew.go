@@ -120,9 +120,11 @@ func (s *Store) renewAtOnce(ctx context.Context, q *query, v *values, held []set
 	for rows.Next() {
 		var h settle.Held
 		var renewed, still bool
-		if err := rows.Scan(&h.ID, &h.Token, &renewed, &still); err != nil {
+		var token sql.RawBytes
+		if err := rows.Scan(&h.ID, &token, &renewed, &still); err != nil {
 			return nil, s.unrenewed(ctx, err)
 		}
+		h.Token = s.d.text(token)
 		switch {
 		case renewed:
 			found[h] = nil

@@ -143,7 +143,7 @@ func TestRenewalsAnswers(t *testing.T) {
 		mock.ExpectQuery("FOR UPDATE SKIP LOCKED").WithArgs([]byte("a"), []byte("b"), []byte("c"), []byte(""), []byte(""), []byte(""), []byte(""), []byte("")).
 			WillReturnRows(sqlmock.NewRows([]string{"id", "token", "due", "now"}).AddRow([]byte("b"), []byte("t"), stillHeld, timeNow).AddRow([]byte("a"), []byte("x"), stillHeld, timeNow))
 		mine := settle.Record{ID: "c", Token: "t"}
-		record(t, mock, &mine) // no lease
+		servers[1].record(t, mock, &mine) // no lease
 		mock.ExpectExec("UPDATE settle_operation SET due").WillReturnResult(sqlmock.NewResult(0, 1))
 		mock.ExpectCommit()
 		said, err := s.Renew(t.Context(), held, time.Minute)

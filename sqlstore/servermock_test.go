@@ -101,14 +101,36 @@ func (v server) write(mock sqlmock.Sqlmock, text string, err error, hit bool) {
 
 func noRows() *sqlmock.Rows { return sqlmock.NewRows([]string{"x"}) }
 
-// record expects the reading of a record, or that there is none.
-func record(t *testing.T, mock sqlmock.Sqlmock, r *settle.Record) {
+// columns are those of a record that is read.
+func (v server) columns() []string {
+	all := []string{"version", "token", "due", "created_at", "updated_at", "body"}
+	if v.d.split {
+		all = append(all, "fixed", "id", "scope", "kind", "key", "subject", "purpose", "account", "state")
+	}
+	return append(all, "request", "result", "now")
+}
+
+// row is r with that token, and as the other columns hold it.
+func (v server) row(t *testing.T, r settle.Record, due any) []driver.Value {
 	t.Helper()
-	rows := sqlmock.NewRows([]string{"version", "token", "due", "created_at", "updated_at", "body", "request", "result", "now"})
+	body, err := settle.EncodeRecord(r)
+	require.NoError(t, err)
+	out := []driver.Value{r.Version, []byte(r.Token), due, int64(7), int64(7), body}
+	if v.d.split {
+		out = append(out, []byte{}) // all is in the body
+		for _, name := range []string{r.ID, r.Scope, r.Kind, r.Key, r.Subject, r.Purpose, r.Account, string(r.State)} {
+			out = append(out, []byte(name))
+		}
+	}
+	return append(out, nil, nil, int64(8))
+}
+
+// record expects the reading of a record, or that there is none.
+func (v server) record(t *testing.T, mock sqlmock.Sqlmock, r *settle.Record) {
+	t.Helper()
+	rows := sqlmock.NewRows(v.columns())
 	if r != nil {
-		body, err := settle.EncodeRecord(*r)
-		require.NoError(t, err)
-		rows.AddRow(r.Version, []byte(r.Token), nil, int64(7), int64(7), body, nil, nil, int64(8))
+		rows.AddRow(v.row(t, *r, nil)...)
 	}
 	mock.ExpectQuery("SELECT .* FROM settle_operation o WHERE").WillReturnRows(rows)
 }
@@ -137,7 +159,7 @@ func TestServerStatementLost(t *testing.T) {
 					mock.ExpectQuery(v.lookup).WillReturnError(errIO) // nobody answers at first
 					mock.ExpectQuery(v.lookup).WillReturnRows(stored)
 					if name == "done" {
-						record(t, mock, &made)
+						v.record(t, mock, &made)
 					}
 					out, err := s.Commit(t.Context(), c)
 					if name == "done" {
@@ -196,7 +218,7 @@ func TestServerBadConn(t *testing.T) {
 		mock.ExpectQuery(v.lookup).WillReturnRows(writeID("c1"))
 		made := change().Writes[0].Record
 		made.Version = 1
-		record(t, mock, &made)
+		v.record(t, mock, &made)
 		out, err := s.Commit(t.Context(), change())
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, out[0].Version)
@@ -286,7 +308,7 @@ func TestServerCommit(t *testing.T) {
 						mock.ExpectQuery(v.lookup).WillReturnRows(writeID("c1"))
 						made := change().Writes[0].Record
 						made.Version = 1
-						record(t, mock, &made)
+						v.record(t, mock, &made)
 					} else {
 						mock.ExpectQuery(v.lookup).WillReturnRows(noRows())
 					}
@@ -349,12 +371,12 @@ func TestServerDuplicate(t *testing.T) {
 				own.Version = was
 				owner.ID, owner.Version = "op-2", 3
 				if was > 0 {
-					record(t, mock, &own)
-					record(t, mock, &own) // by id
+					v.record(t, mock, &own)
+					v.record(t, mock, &own) // by id
 				} else {
-					record(t, mock, nil) // by id
+					v.record(t, mock, nil) // by id
 				}
-				record(t, mock, &owner) // by key
+				v.record(t, mock, &owner) // by key
 				_, err := s.Commit(t.Context(), c)
 				var conflict *settle.ConflictError
 				require.ErrorAs(t, err, &conflict)
@@ -378,13 +400,12 @@ func TestServerDuplicate(t *testing.T) {
 // TestServerClaim (I15): of a claim whose answer is lost the token tells.
 func TestServerClaim(t *testing.T) {
 	claim := settle.Claim{Kinds: []string{"k"}, Token: "mine", Lease: time.Minute, Limit: 1}
-	columns := []string{"id", "version", "token", "due", "created_at", "updated_at", "body", "request", "result", "now"}
-	body, err := settle.EncodeRecord(settle.Record{ID: "op-1", Kind: "k"})
-	require.NoError(t, err)
-	row := func(version int) *sqlmock.Rows {
-		return sqlmock.NewRows(columns).AddRow([]byte("op-1"), version, []byte("mine"), int64(9), int64(1), int64(1), body, nil, nil, int64(8))
-	}
 	onServers(t, func(t *testing.T, v server) {
+		columns := append([]string{"id"}, v.columns()...)
+		row := func(version int64) *sqlmock.Rows {
+			r := settle.Record{ID: "op-1", Kind: "k", Version: version, Token: "mine"}
+			return sqlmock.NewRows(columns).AddRow(append([]driver.Value{[]byte("op-1")}, v.row(t, r, int64(9))...)...)
+		}
 		for name, cause := range map[string]error{"lost": v.mute, "bad connection": driver.ErrBadConn} {
 			for _, done := range []bool{true, false} {
 				t.Run(fmt.Sprint(name, " ", done), func(t *testing.T) {

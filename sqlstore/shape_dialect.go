@@ -1,6 +1,9 @@
 package sqlstore
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 func sqliteShape() *shape {
 	columns := append(operationColumns("key", false), column{"settle_reference", "operation", 0, false}, column{"settle_history", "operation", 0, false},
@@ -41,8 +44,9 @@ func sqliteShape() *shape {
 func pgShape() *shape {
 	return &shape{
 		bytes: "bytea", number: "bigint",
-		columns: append(operationColumns("key", false), column{"settle_reference", "operation", 36, false}, column{"settle_history", "operation", 36, false},
-			column{"settle_due", "operation", 36, false}, column{"settle_due", "kind", 64, false}, column{"settle_due", "due", 0, false}),
+		columns: append(slices.DeleteFunc(operationColumns("key", false), func(c column) bool { return c.table == "settle_operation" && c.name == "ref" }),
+			column{"settle_operation", "fixed", 1 << 15, false}, column{"settle_operation", "same", 16, false},
+			column{"settle_reference", "operation", 36, false}, column{"settle_history", "operation", 36, false}, column{"settle_due", "operation", 36, false}, column{"settle_due", "kind", 64, false}, column{"settle_due", "due", 0, false}),
 		indexes: []index{
 			{"settle_operation", "settle_operation_pkey", "id", "", true},
 			{"settle_operation", "settle_operation_key", "scope,kind,key", "key <> '' AND retired = ''", true},

@@ -25,6 +25,7 @@ type mark struct {
 	prefix   string // before a number; "" for plain question marks, which cannot be used twice
 	question bool
 	cast     string // of an id or a token in a list of rows, whose types nothing else tells
+	short    bool   // tokens and write ids are bound as shortID has them
 }
 
 // param is a value that a statement can ask for.
@@ -53,10 +54,15 @@ const (
 	pDueIn
 	pKeep
 	pBody
+	pFixed
+	pSame
 	pRequest
 	pResult
 	pWrite
 	pEntry
+	pShortToken
+	pShortIfToken
+	pShortWrite
 	pLate
 	pWait
 	pLimit
@@ -71,14 +77,40 @@ const (
 	pIDs
 	pHeld
 	pHeldToken // of the id before it; no statement names it
+	pShortHeldToken
 )
+
+// created tells the parameters that the update in a batch does not need: what is as it was created is
+// in the row, and compared by pSame.
+func (p param) created() bool {
+	switch p { //nolint:exhaustive // the others
+	case pScope, pKind, pKey, pSubject, pPurpose, pRetired, pHold, pAccount, pFixed, pRequest:
+		return true
+	}
+	return false
+}
+
+// shortened is p where tokens and write ids are bound in their short form.
+func (p param) shortened() param {
+	switch p { //nolint:exhaustive // the others are bound as they are
+	case pToken:
+		return pShortToken
+	case pIfToken:
+		return pShortIfToken
+	case pWrite:
+		return pShortWrite
+	case pHeldToken:
+		return pShortHeldToken
+	}
+	return p
+}
 
 // paramOf knows the names that statements use.
 func paramOf(name string) (param, bool) {
 	for i, n := range [...]string{
 		pID: "id", pScope: "scope", pKind: "kind", pKey: "key", pSubject: "subject", pPurpose: "purpose", pRetired: "retired", pHold: "hold",
 		pAccount: "account", pRef: "ref", pRefs: "refs", pState: "state", pVersion: "version", pWas: "was", pToken: "token", pIfToken: "if_token",
-		pNow: "now", pCreated: "created", pDue: "due", pDueIn: "due_in", pKeep: "keep", pBody: "body", pRequest: "request", pResult: "result",
+		pNow: "now", pCreated: "created", pDue: "due", pDueIn: "due_in", pKeep: "keep", pBody: "body", pFixed: "fixed", pSame: "same", pRequest: "request", pResult: "result",
 		pWrite: "write", pEntry: "entry", pLate: "late", pWait: "wait", pLimit: "limit", pAfter: "after",
 		pName0: "name0", pName1: "name1", pName2: "name2", pName3: "name3", pRows: "rows", pKinds: "kinds", pExcept: "except",
 		pIDs: "ids", pHeld: "held",
@@ -96,6 +128,9 @@ func compile(text string, m mark, lists lengths) query {
 	var out strings.Builder
 	q := query{}
 	place := func(p param) {
+		if m.short {
+			p = p.shortened()
+		}
 		at := -1
 		if !m.question && p < pKinds {
 			for i, have := range q.params {
@@ -173,7 +208,9 @@ type values struct {
 	ifToken string
 	token   string
 	body    []byte
-	ref     any // the first reference that the record owns, or nil
+	fixed   []byte // where the store splits records: what is as it was created
+	same    []byte // and what stands for that and the columns that it goes with
+	ref     any    // the first reference that the record owns, or nil
 	refs    []byte
 	write   string
 	entry   []byte
@@ -203,6 +240,9 @@ func (v *values) list(params []param) []any {
 			id++
 		case pHeldToken:
 			out[i] = bytesOf(v.held[token].Token)
+			token++
+		case pShortHeldToken:
+			out[i] = shortID(v.held[token].Token)
 			token++
 		default:
 			out[i] = v.of(p)
@@ -259,6 +299,10 @@ func (v *values) of(p param) any {
 		return v.keep
 	case pBody:
 		return v.body
+	case pFixed:
+		return v.fixed
+	case pSame:
+		return v.same
 	case pRequest:
 		return payload(r.Request)
 	case pResult:
@@ -267,6 +311,12 @@ func (v *values) of(p param) any {
 		return bytesOf(v.write)
 	case pEntry:
 		return v.entry
+	case pShortToken:
+		return shortID(v.token)
+	case pShortIfToken:
+		return shortID(v.ifToken)
+	case pShortWrite:
+		return shortID(v.write)
 	case pLate:
 		return v.late
 	case pWait:
@@ -279,7 +329,7 @@ func (v *values) of(p param) any {
 		return bytesOf(v.names[p-pName0])
 	case pRows:
 		return v.rows
-	case pKinds, pExcept, pIDs, pHeld, pHeldToken:
+	case pKinds, pExcept, pIDs, pHeld, pHeldToken, pShortHeldToken:
 	}
 	panic("settle/sqlstore: a list is no value")
 }

@@ -120,7 +120,10 @@ func New(db *sql.DB, d Dialect, opts *Options) (*Store, error) {
 const openWait = 15 * time.Second
 
 func newStore(db *sql.DB, d Dialect, opts *Options) *Store {
-	s := &Store{db: db, d: d, gate: make(chan struct{}, 1), lists: map[listed]*query{}, known: map[any]struct{}{}, flush: flusher{crowd: crowd}}
+	s := &Store{db: db, d: d, gate: make(chan struct{}, 1), lists: map[listed]*query{}, known: map[any]struct{}{}, flush: flusher{crowd: crowd, most: 1}}
+	if !d.local {
+		s.flush.most = flushes
+	}
 	if opts != nil {
 		s.opts = *opts
 	}

@@ -202,3 +202,34 @@ func TestIC29_Instants(t *testing.T) {
 		same(claimed[0])
 	})
 }
+
+// TestBatchNames (IC-36): what is exact for one change is in a batch, whose parameters are texts.
+func TestBatchNames(t *testing.T) {
+	onEach(t, servers(), func(t *testing.T, d database) {
+		r := d.dammed(t, d.fresh(t), nil)
+		names := []string{`a"b`, `a\`, `\x61`, `\\`, `"`, `{,}`, "NULL", "'", "a\x00", "\x7f", "\x01\x1f", "ÿ\xff"}
+		round := 0
+		at := func(i int) settle.Change {
+			c := create(fmt.Sprint("n", round, "-", i))
+			n := &c.Writes[0].Record
+			n.Scope, n.Key, n.Subject, n.Purpose, n.Hold, n.Request = fmt.Sprint("s", round), names[i], names[i], names[i], names[i], settle.Payload(names[i])
+			return c
+		}
+		got := r.batch(t, func() (all []settle.Change) {
+			round++
+			for i := range names {
+				all = append(all, at(i))
+			}
+			return all
+		}, nil, nil)
+		for i, name := range names {
+			require.NoError(t, got[i].err, "%q", name)
+			want := at(i).Writes[0].Record
+			for _, by := range want.Names() {
+				r, err := r.store.Get(t.Context(), by)
+				require.NoError(t, err, "%q by %s", name, by.Name)
+				assert.Equal(t, []string{want.ID, name, name, name, name, name}, []string{r.ID, r.Key, r.Subject, r.Purpose, r.Hold, string(r.Request)})
+			}
+		}
+	})
+}

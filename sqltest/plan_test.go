@@ -77,7 +77,7 @@ func fill(t *testing.T, db *sql.DB, d database, n int) {
 // pour adds n settled records, as copies of one.
 func pour(t *testing.T, db *sql.DB, d database, n int) {
 	t.Helper()
-	const columns = `kind, subject, purpose, retired, hold, account, ref, refs, state, version, token, due, created_at, updated_at, body, request, result,
+	columns := `kind, subject, purpose, retired, hold, account, ref, refs, state, version, token, due, created_at, updated_at, body, request, result,
 		write_id, entry, write_id_2, at_2, entry_2`
 	key := "key"
 	var id, numbers, number string
@@ -86,6 +86,7 @@ func pour(t *testing.T, db *sql.DB, d database, n int) {
 		numbers = fmt.Sprintf(`(WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < %d) SELECT n FROM s) s`, n)
 		id, number = `CAST('0092b8f4-' || s.n AS BLOB)`, `CAST('k' || s.n AS BLOB)`
 	case "PostgreSQL":
+		columns = strings.Replace(columns, "account, ref,", "account, fixed, same,", 1)
 		numbers, id, number = fmt.Sprintf(`generate_series(1, %d) s (n)`, n), `convert_to('0092b8f4-' || s.n, 'UTF8')`, `convert_to('k' || s.n, 'UTF8')`
 	default:
 		key, numbers = "op_key", `(SELECT a.i * 1000 + b.i * 100 + c.i * 10 + d.i + e.i * 10000 AS n FROM digits a, digits b, digits c, digits d, digits e) s`

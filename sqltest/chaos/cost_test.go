@@ -29,7 +29,7 @@ func costsOf(tb testing.TB, db *sql.DB) (c costs) {
 
 // TestCostOfFirstExecutes: what a first Execute costs on PostgreSQL with a provider that answers at once, on a server
 // where nobody else writes: a lone caller's makes two write transactions, those of 64 callers at most 0.15 each. The log
-// is to grow by at most 1.7 kB and grows by 2.9 to 3.1: the record is in it twice, see docs/decisions/0015.
+// is to grow by at most 1.7 kB and grows by that, see docs/decisions/0020; what index pages cost that split is not the same in each run.
 func TestCostOfFirstExecutes(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t, postgres)
@@ -96,12 +96,12 @@ func TestCostOfFirstExecutes(t *testing.T) {
 		switch callers {
 		case 1:
 			assert.EqualValues(t, 2*operations, got.transactions)
-			assert.LessOrEqual(t, wal, 3200.)
+			assert.LessOrEqual(t, wal, 1750.)
 		case 8: // these do not queue
 			assert.LessOrEqual(t, transactions, 2.)
 		case 64:
 			assert.LessOrEqual(t, transactions, 0.15)
-			assert.LessOrEqual(t, wal, 3200.)
+			assert.LessOrEqual(t, wal, 1700.)
 		}
 	}
 	var rows int

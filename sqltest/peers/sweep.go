@@ -120,10 +120,10 @@ func (s *settled) fill(ctx context.Context, rows int) error {
 	if err := s.pay(ctx, "settled"); err != nil {
 		return err
 	}
-	_, err := s.db.ExecContext(ctx, `INSERT INTO settle_operation (id, scope, key, kind, subject, purpose, retired, hold, account, ref, refs, state,
-			version, token, due, created_at, updated_at, body, request, result, write_id, entry, write_id_2, at_2, entry_2)
-		SELECT convert_to(md5(n::text), 'UTF8'), scope, key, kind, convert_to('copy-' || md5(n::text), 'UTF8'), purpose, retired, NULL, account, ref, refs, state,
-			version, token, due, created_at, updated_at, body, request, result, write_id, entry, write_id_2, at_2, entry_2
+	_, err := s.db.ExecContext(ctx, `INSERT INTO settle_operation (id, scope, key, kind, subject, purpose, retired, hold, account, refs, state,
+			version, token, due, created_at, updated_at, body, request, result, write_id, entry, write_id_2, at_2, entry_2, fixed, same)
+		SELECT convert_to(md5(n::text), 'UTF8'), scope, key, kind, convert_to('copy-' || md5(n::text), 'UTF8'), purpose, retired, NULL, account, refs, state,
+			version, token, due, created_at, updated_at, body, request, result, write_id, entry, write_id_2, at_2, entry_2, fixed, same
 		FROM settle_operation, generate_series(1, $1::int) n WHERE subject = 'settled'`, rows)
 	if err != nil {
 		return err
