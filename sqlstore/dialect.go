@@ -13,11 +13,11 @@ type Dialect struct {
 	dir  string // of the migrations
 	mark mark
 
-	// split: a record is kept in parts, packed, and the body does not repeat the columns; see form.
-	split bool
+	// packer: a record is kept in parts, packed, and the body does not repeat the columns; see form. Nil: as one.
+	packer *packer
 
 	// Statements, with named parameters. Names and tokens are bound as bytes, instants as
-	// microseconds. A record is version, token, due, created_at, updated_at, body, where split is set the columns of
+	// microseconds. A record is version, token, due, created_at, updated_at, body, where there is a packer the columns of
 	// form, request, result, and the database's time where serverClock is set.
 
 	// lock is the first statement of a writing transaction on a database with one write

@@ -100,7 +100,7 @@ func PostgreSQL() Dialect {
 		dir:  "schema/postgres",
 		mark: mark{prefix: "$", cast: "::bytea", short: true},
 
-		split: true,
+		packer: newPacker(),
 
 		insert: `WITH w AS MATERIALIZED (` + pgSettings + `), t AS MATERIALIZED (SELECT ` + pgNow + ` AS now FROM w), u AS (
 			INSERT INTO settle_operation (id, scope, kind, key, subject, purpose, retired, hold, account, refs, state, version, token, due,

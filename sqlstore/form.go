@@ -19,7 +19,7 @@ type form struct {
 
 // to adds the columns that go with a body to those that a row is scanned into.
 func (f *form) to(d *Dialect, columns []any) []any {
-	if !d.split {
+	if d.packer == nil {
 		return columns
 	}
 	return append(columns, &f.fixed, &f.id, &f.scope, &f.kind, &f.key, &f.subject, &f.purpose, &f.account, &f.state)
@@ -28,7 +28,7 @@ func (f *form) to(d *Dialect, columns []any) []any {
 // record reads the record that f holds.
 func (f *form) record(d *Dialect, request, result []byte) (settle.Record, error) {
 	r, err := d.decode(f.body, f.fixed, request, result)
-	if d.split && err == nil {
+	if d.packer != nil && err == nil {
 		r.ID, r.Scope, r.Kind, r.Key, r.Subject, r.Purpose = string(f.id), string(f.scope), string(f.kind), string(f.key), string(f.subject), string(f.purpose)
 		r.Account, r.State = string(f.account), settle.State(f.state)
 	}
@@ -38,7 +38,7 @@ func (f *form) record(d *Dialect, request, result []byte) (settle.Record, error)
 // stored is the record that v has written, as anybody else reads it.
 func (v *values) stored(d *Dialect) (settle.Record, error) {
 	r, err := d.decode(v.body, v.fixed, clone(v.record.Request), clone(v.record.Result))
-	if d.split && err == nil {
+	if d.packer != nil && err == nil {
 		o := v.record
 		r.ID, r.Scope, r.Kind, r.Key, r.Subject, r.Purpose, r.Account, r.State = o.ID, o.Scope, o.Kind, o.Key, o.Subject, o.Purpose, o.Account, o.State
 	}
@@ -47,15 +47,15 @@ func (v *values) stored(d *Dialect) (settle.Record, error) {
 
 // decode reads the parts of a record that are not in columns.
 func (d *Dialect) decode(body, fixed, request, result []byte) (settle.Record, error) {
-	if !d.split {
+	if d.packer == nil {
 		return settle.DecodeRecord(body, request, result)
 	}
 	text := make([]byte, 0, 1024)
-	r, err := settle.DecodeRecord(unpack(text, body), request, result)
+	r, err := settle.DecodeRecord(d.packer.unpack(text, body), request, result)
 	if err != nil || len(fixed) == 0 {
 		return r, err
 	}
-	c, err := settle.DecodeRecord(unpack(text, fixed), nil, nil)
+	c, err := settle.DecodeRecord(d.packer.unpack(text, fixed), nil, nil)
 	if err != nil {
 		return settle.Record{}, err
 	}
@@ -73,12 +73,12 @@ func fix(to, from *settle.Record) {
 func (s *Store) encode(v *values, e *settle.Entry) (err error) {
 	r := *v.record
 	r.CreatedAt, r.UpdatedAt = time.Time{}, time.Time{} // kept in columns: the database's clock may set them
-	if !s.d.split {
+	if s.d.packer == nil {
 		v.entry = settle.EncodeEntry(*e)
 		v.body, err = settle.EncodeRecord(r)
 		return err
 	}
-	v.entry = pack(settle.EncodeEntry(*e))
+	v.entry = s.d.packer.pack(settle.EncodeEntry(*e))
 	r.ID, r.Scope, r.Kind, r.Key, r.Subject, r.Purpose, r.Account, r.State = "", "", "", "", "", "", "", ""
 	var c settle.Record
 	fix(&c, &r)
@@ -89,7 +89,7 @@ func (s *Store) encode(v *values, e *settle.Entry) (err error) {
 	if v.body, err = settle.EncodeRecord(r); err != nil {
 		return err
 	}
-	v.fixed, v.body = pack(v.fixed), pack(v.body)
+	v.fixed, v.body = s.d.packer.pack(v.fixed), s.d.packer.pack(v.body)
 	v.same = sameSum(v)
 	return nil
 }
@@ -122,8 +122,8 @@ func sameSum(v *values) []byte {
 
 // entry reads a history entry.
 func (d *Dialect) entry(body []byte) (settle.Entry, error) {
-	if d.split {
-		body = unpack(make([]byte, 0, 512), body)
+	if d.packer != nil {
+		body = d.packer.unpack(make([]byte, 0, 512), body)
 	}
 	return settle.DecodeEntry(body)
 }

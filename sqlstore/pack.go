@@ -66,39 +66,40 @@ var packOnesCodes = [packOnes]byte{
 
 const hexDigit = "0123456789abcdef"
 
-var (
-	// packBy lists the words by their first byte, the longest first.
-	packBy [256][]packed
-	// packOf is the word of a code of one byte, "" for none.
-	packOf [32]string
-)
+// packer has the words in the two orders in which they are looked up.
+type packer struct {
+	by [256][]packed // by their first byte, the longest first
+	of [32]string    // by their code of one byte, "" for none
+}
 
 type packed struct {
 	word string
 	code []byte
 }
 
-func init() { //nolint:gochecknoinits // tables of constants
+func newPacker() *packer {
+	k := &packer{}
 	for i, word := range packWords {
 		p := packed{word, []byte{packTwo, byte(0x20 + i - packOnes)}}
 		if i < packOnes {
 			p.code = packOnesCodes[i : i+1]
-			packOf[p.code[0]] = word
+			k.of[p.code[0]] = word
 		}
-		packBy[word[0]] = append(packBy[word[0]], p)
+		k.by[word[0]] = append(k.by[word[0]], p)
 	}
-	for _, list := range packBy {
+	for _, list := range k.by {
 		slices.SortStableFunc(list, func(a, b packed) int { return len(b.word) - len(a.word) })
 	}
+	return k
 }
 
 // pack returns text with codes for words.
-func pack(text []byte) []byte {
+func (k *packer) pack(text []byte) []byte {
 	out := make([]byte, 0, len(text)/2+32)
 next:
 	for i := 0; i < len(text); {
 		c := text[i]
-		for _, p := range packBy[c] {
+		for _, p := range k.by[c] {
 			if len(text)-i >= len(p.word) && string(text[i:i+len(p.word)]) == p.word {
 				out = append(out, p.code...)
 				i += len(p.word)
@@ -138,7 +139,7 @@ next:
 }
 
 // unpack appends to out what pack made packed of.
-func unpack(out, packed []byte) []byte {
+func (k *packer) unpack(out, packed []byte) []byte {
 	from := 0
 	for i := 0; i < len(packed); i++ {
 		c := packed[i]
@@ -148,8 +149,8 @@ func unpack(out, packed []byte) []byte {
 		out = append(out, packed[from:i]...)
 		from = i + 1
 		switch more := packed[i+1:]; {
-		case packOf[c] != "":
-			out = append(out, packOf[c]...)
+		case k.of[c] != "":
+			out = append(out, k.of[c]...)
 			continue
 		case c == packTwo && len(more) > 0 && more[0] >= 0x20 && int(more[0])-0x20+packOnes < len(packWords):
 			out = append(out, packWords[int(more[0])-0x20+packOnes]...)

@@ -17,9 +17,9 @@ func TestPackWords(t *testing.T) {
 	for _, word := range packWords {
 		assert.False(t, seen[word], "twice: %s", word)
 		seen[word] = true
-		p := pack([]byte(word))
+		p := newPacker().pack([]byte(word))
 		assert.LessOrEqual(t, len(p), 2, word)
-		assert.Equal(t, word, string(unpack(nil, p)))
+		assert.Equal(t, word, string(newPacker().unpack(nil, p)))
 	}
 	assert.LessOrEqual(t, len(packWords)-packOnes, 0x100-0x20)
 }
@@ -29,8 +29,8 @@ func TestPackCodes(t *testing.T) {
 	const text = `{"v":1,"attempts":[{"n":1,"start":1,"fate":"applied","grace":2}],"refs":[{"ref":"0192b8f4-7a6c-7000-8000-00000000000a",` +
 		`"x":"00112233445566778899aabbccddeeff"},{"from":"review","to":"failed"}}`
 	const packed = "\x011\x022}],\"refs\":[{\"ref\":\""
-	got := pack([]byte(text))
-	assert.Equal(t, text, string(unpack(nil, got)))
+	got := newPacker().pack([]byte(text))
+	assert.Equal(t, text, string(newPacker().unpack(nil, got)))
 	assert.Contains(t, string(got), "\x1c\x01\x92\xb8\xf4\x7a\x6c\x70\x00\x80\x00\x00\x00\x00\x00\x00\x0a", packed)
 	assert.Contains(t, string(got), "\x1d\x10\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff")
 	for code, word := range map[string]string{
@@ -38,14 +38,14 @@ func TestPackCodes(t *testing.T) {
 		"\x1b\x06\x0a\x24\x18\x1e\x40\x00": "1700000000000000",
 		"\x1f\x20":                         `{"from":"`, "\x1f\x2a": `"submitting"`, "\x1f\x71": `/minor"`, "\x1f\x75": `}}`,
 	} {
-		assert.Equal(t, word, string(unpack(nil, []byte(code))))
+		assert.Equal(t, word, string(newPacker().unpack(nil, []byte(code))))
 	}
 }
 
 // TestUnpackDamaged: what is no packed text is no JSON afterwards, and nothing panics.
 func TestUnpackDamaged(t *testing.T) {
 	for _, b := range []string{"\x1f", "\x1f\xff", "\x1d", "\x1d\x02a", "\x1c", "\x1cabc", "\x1b", "\x1b123456", "\x00", "\x09"} {
-		_, err := settle.DecodeRecord(unpack(nil, []byte(`{"v":1`+b+`}`)), nil, nil)
+		_, err := settle.DecodeRecord(newPacker().unpack(nil, []byte(`{"v":1`+b+`}`)), nil, nil)
 		require.ErrorIs(t, err, settle.ErrCorrupt, "%q", b)
 	}
 }
@@ -73,10 +73,11 @@ func FuzzPack(f *testing.F) {
 	f.Add([]byte("\x00\x1d\x1e\x1f\x1c 0192b8f4-7a6c-7000-8000-00000000000a 000000000000000000000000000000000000000000000000"))
 	f.Add([]byte("9999999999999999,1000000000000000,0000000000000001,10000000000000000,123456789012345f"))
 	f.Add(bytes.Repeat([]byte("a"), 1100))
+	k := newPacker()
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if got := unpack(nil, pack(text)); !bytes.Equal(got, text) {
+		if got := k.unpack(nil, k.pack(text)); !bytes.Equal(got, text) {
 			t.Fatalf("%q became %q", text, got)
 		}
-		unpack(nil, text)
+		k.unpack(nil, text)
 	})
 }

@@ -104,7 +104,7 @@ func noRows() *sqlmock.Rows { return sqlmock.NewRows([]string{"x"}) }
 // columns are those of a record that is read.
 func (v server) columns() []string {
 	all := []string{"version", "token", "due", "created_at", "updated_at", "body"}
-	if v.d.split {
+	if v.d.packer != nil {
 		all = append(all, "fixed", "id", "scope", "kind", "key", "subject", "purpose", "account", "state")
 	}
 	return append(all, "request", "result", "now")
@@ -116,7 +116,7 @@ func (v server) row(t *testing.T, r settle.Record, due any) []driver.Value {
 	body, err := settle.EncodeRecord(r)
 	require.NoError(t, err)
 	out := []driver.Value{r.Version, []byte(r.Token), due, int64(7), int64(7), body}
-	if v.d.split {
+	if v.d.packer != nil {
 		out = append(out, []byte{}) // all is in the body
 		for _, name := range []string{r.ID, r.Scope, r.Kind, r.Key, r.Subject, r.Purpose, r.Account, string(r.State)} {
 			out = append(out, []byte(name))
