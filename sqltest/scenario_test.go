@@ -32,7 +32,7 @@ var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "settle.db")
 	db, err := sql.Open("sqlite", sqlstore.DSN(path))
 	if err != nil {
