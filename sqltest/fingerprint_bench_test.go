@@ -18,7 +18,7 @@ import (
 func BenchmarkFingerprint(b *testing.B) {
 	x := benchExecutor(b, memstore.New(nil))
 	r := benchReq(1)
-	op := settle.Operation[benchRequest]{Request: r}
+	op := benchOperation(1)
 	sum := func(canonical func([]byte) ([]byte, error)) func() error {
 		return func() error {
 			data, err := json.Marshal(r)
