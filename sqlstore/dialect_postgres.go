@@ -156,17 +156,23 @@ func PostgreSQL() Dialect {
 		writeID2: `SELECT write_id_2 FROM settle_operation WHERE id = {id} AND write_id_2 IS NOT NULL`,
 		writeID:  `SELECT write_id FROM settle_history WHERE operation = {id} AND seq = {after}`,
 		// The row is locked, so that no commit that holds it waits for its entry in settle_due; and
-		// looked at again once it is, since it may have been claimed meanwhile.
+		// looked at again once it is, since it may have been claimed meanwhile. What is due is put in order by itself, and
+		// each row is then found by its key: a plan that joins first is made while nothing is due, and kept when much is. For the same
+		// reason settle_due is written by ON CONFLICT, which needs no plan to find a row.
 		claimDue: `WITH c AS MATERIALIZED (
-			SELECT o.id, d.due FROM settle_due d JOIN settle_operation o ON o.id = d.operation
-			WHERE d.due <= ` + pgNow + ` AND d.kind IN ({kinds}) AND o.due <= ` + pgNow + `{except}
-			ORDER BY d.due, d.operation LIMIT {limit} FOR UPDATE OF o SKIP LOCKED
+			SELECT o.id, d.due FROM (
+				SELECT d.operation, d.due FROM settle_due d WHERE d.due <= (SELECT ` + pgNow + `) AND d.kind IN ({kinds})
+				ORDER BY d.due, d.operation OFFSET 0
+			) d CROSS JOIN LATERAL (
+				SELECT o.id FROM settle_operation o WHERE o.id = d.operation AND o.due <= ` + pgNow + `{except} FOR UPDATE SKIP LOCKED
+			) o LIMIT {limit}
 		), u AS (
 			UPDATE settle_operation o SET token = {token}, version = o.version + 1, due = ` + pgNow + ` + {due_in}::bigint
-			FROM c WHERE o.id = c.id
+			FROM c WHERE o.id = ANY (ARRAY[c.id])
 			RETURNING o.version, o.token, o.due, o.created_at, o.updated_at, ` + pgParts + `, o.request, o.result, o.due - {due_in}::bigint AS now, c.due AS was
 		), d AS (
-			UPDATE settle_due d SET due = u.due FROM u WHERE d.operation = u.id
+			INSERT INTO settle_due AS d (operation, kind, due) SELECT u.id, u.kind, u.due FROM u
+			ON CONFLICT (operation) DO UPDATE SET due = excluded.due
 		)
 		SELECT o.id, o.version, o.token, o.due, o.created_at, o.updated_at, ` + pgParts + `, o.request, o.result, o.now FROM u o ORDER BY o.was, o.id`,
 		claimed: `SELECT o.id, ` + pgRecord + ` FROM settle_due d JOIN settle_operation o ON o.id = d.operation
@@ -184,9 +190,10 @@ func PostgreSQL() Dialect {
 		), u AS (
 			UPDATE settle_operation o SET due = ` + pgNow + ` + {due_in}::bigint FROM l
 			WHERE o.id = l.id AND o.token = l.token AND o.due > ` + pgNow + `
-			RETURNING o.id, o.token, o.due
+			RETURNING o.id, o.kind, o.token, o.due
 		), d AS (
-			UPDATE settle_due d SET due = u.due FROM u WHERE d.operation = u.id
+			INSERT INTO settle_due AS d (operation, kind, due) SELECT u.id, u.kind, u.due FROM u
+			ON CONFLICT (operation) DO UPDATE SET due = excluded.due
 		)
 		SELECT h.id, h.token, EXISTS (SELECT 1 FROM u WHERE u.id = h.id AND u.token = h.token),
 			EXISTS (SELECT 1 FROM settle_operation o WHERE o.id = h.id AND o.token = h.token AND o.due > ` + pgNow + `) FROM h`,

@@ -8,7 +8,6 @@ import (
 	"github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
 	"github.com/gowebpki/jcs"
 
-	"github.com/settle-go/settle"
 	"github.com/settle-go/settle/memstore"
 )
 

@@ -306,6 +306,40 @@ func TestSweepCost(t *testing.T) {
 	})
 }
 
+// TestClaimKeepsAGoodPlan: a server may plan a claim while nothing is due and keep that plan, at least until it has looked at the tables
+// again. Then much is due, and a claim of a few still reads each due row once at most, and no operation but those that it claims.
+func TestClaimKeepsAGoodPlan(t *testing.T) {
+	t.Parallel()
+	d := postgresDatabase()
+	db, s := d.open(t, d.fresh(t), nil)
+	db.SetMaxOpenConns(1) // plans and counters are the session's
+	require.NoError(t, run(db, `SET plan_cache_mode = force_generic_plan`))
+	require.NoError(t, run(db, `VACUUM ANALYZE settle_due`))
+	require.NoError(t, run(db, `VACUUM ANALYZE settle_operation`))
+	claim := func(token string) []settle.Record {
+		got, err := s.Claim(t.Context(), settle.Claim{Kinds: []string{"charge"}, Token: token, Lease: time.Hour, Limit: 10})
+		require.NoError(t, err)
+		return got
+	}
+	for i := range 8 {
+		require.Empty(t, claim(fmt.Sprint("empty", i)))
+	}
+	const due = 1000
+	for i := 0; i < due; i += 100 {
+		c := settle.Change{ID: fmt.Sprint("due", i)}
+		for j := range 100 {
+			w := create(fmt.Sprint("d", i+j)).Writes[0]
+			w.DueIn = 0
+			c.Writes = append(c.Writes, w)
+		}
+		_, err := s.Commit(t.Context(), c)
+		require.NoError(t, err)
+	}
+	before := reads(t, db, d)
+	require.Len(t, claim("some"), 10)
+	assert.LessOrEqual(t, reads(t, db, d)-before, due+100)
+}
+
 // reads counts the rows that were read so far.
 func reads(t *testing.T, db *sql.DB, d database) int {
 	t.Helper()
