@@ -55,4 +55,19 @@ func (f floor) again(ctx context.Context, order string) error {
 	return json.Unmarshal(res, &out)
 }
 
+// fill pays one order and copies it.
+func (f floor) fill(ctx context.Context, rows int) error {
+	if err := f.pay(ctx, "settled"); err != nil {
+		return err
+	}
+	_, err := f.b.pool.Exec(ctx, `INSERT INTO payment (key, state, request, result, ref, created_at, updated_at)
+		SELECT 'copy-' || md5(n::text), state, request, result, ref, created_at, updated_at
+		FROM payment, generate_series(1, $1::int) n WHERE key = 'settled'`, rows)
+	if err != nil {
+		return err
+	}
+	_, err = f.b.pool.Exec(ctx, `VACUUM ANALYZE`)
+	return err
+}
+
 func (floor) close() {}

@@ -29,8 +29,8 @@ func main() {
 	flag.StringVar(&s.dsn, "dsn", "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable", "a server on which databases may be made")
 	flag.DurationVar(&s.span, "span", 3*time.Second, "how long each cell runs")
 	flag.IntVar(&s.rounds, "rounds", 3, "how often each cell runs; the median counts")
-	flag.IntVar(&s.rows, "rows", 1_000_000, "settled rows before the sweep")
-	flag.StringVar(&s.parts, "parts", "first,slow,replay,one,sweep,worker", "what to run")
+	flag.IntVar(&s.rows, "rows", 1_000_000, "settled rows before the sweep, and beside")
+	flag.StringVar(&s.parts, "parts", "first,slow,beside,replay,one,sweep,worker", "what to run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -44,7 +44,7 @@ func run(ctx context.Context, s settings) error {
 	parts := map[string]func(context.Context, settings) error{
 		"first":  func(ctx context.Context, s settings) error { return first(ctx, s, 0, []int{1, 8, 64}) },
 		"slow":   func(ctx context.Context, s settings) error { return first(ctx, s, 20*time.Millisecond, []int{64}) },
-		"replay": replay, "one": one, "sweep": sweep, "worker": worker,
+		"beside": beside, "replay": replay, "one": one, "sweep": sweep, "worker": worker,
 	}
 	for name := range strings.SplitSeq(s.parts, ",") {
 		part, ok := parts[name]
@@ -105,8 +105,8 @@ type stand struct {
 	end  func()
 }
 
-func stands(ctx context.Context, s settings, provider time.Duration) (all []stand, err error) {
-	for _, k := range makers() {
+func stands(ctx context.Context, s settings, provider time.Duration, of []maker) (all []stand, err error) {
+	for _, k := range of {
 		b, m, drop, err := fresh(ctx, s, provider)
 		if err != nil {
 			return all, err

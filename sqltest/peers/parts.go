@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -9,7 +10,7 @@ import (
 
 // first measures payments that nobody made before, the systems in turn, round after round.
 func first(ctx context.Context, s settings, provider time.Duration, callers []int) error {
-	all, err := stands(ctx, s, provider)
+	all, err := stands(ctx, s, provider, makers())
 	defer end(all)
 	if err != nil {
 		return err
@@ -32,9 +33,30 @@ func first(ctx context.Context, s settings, provider time.Duration, callers []in
 	return nil
 }
 
+// beside measures payments that nobody made before, with random keys, where many others are stored already.
+func beside(ctx context.Context, s settings) error {
+	all, err := stands(ctx, s, 0, makers()[:2])
+	defer end(all)
+	if err != nil {
+		return err
+	}
+	for _, x := range all {
+		if err := x.sys.(interface {
+			fill(context.Context, int) error
+		}).fill(ctx, s.rows); err != nil {
+			return fmt.Errorf("%s: %w", x.name, err)
+		}
+	}
+	pay := func(x stand) func(ctx context.Context, _ int) error {
+		return func(ctx context.Context, _ int) error { return x.sys.pay(ctx, rand.Text()) }
+	}
+	fmt.Printf("\nFirst payments beside %d settled ones, random keys, 64 callers:\n\n%s\n", s.rows, head)
+	return table(ctx, s, all, 64, pay)
+}
+
 // replay measures payments that were made before.
 func replay(ctx context.Context, s settings) error {
-	all, err := stands(ctx, s, 0)
+	all, err := stands(ctx, s, 0, makers())
 	defer end(all)
 	if err != nil {
 		return err
