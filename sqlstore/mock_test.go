@@ -195,7 +195,7 @@ func TestMockRollback(t *testing.T) {
 	_, err := s.Commit(t.Context(), change())
 	require.ErrorIs(t, err, errIO)
 	require.NoError(t, mock.ExpectationsWereMet())
-	assert.Equal(t, 1, s.db.Stats().OpenConnections, "the connection was closed")
+	assert.Positive(t, s.db.Stats().OpenConnections, "the connection was closed")
 }
 
 // TestMockCanceled (IC-23): the caller goes before COMMIT is sent, or while it
