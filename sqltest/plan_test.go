@@ -314,8 +314,13 @@ func TestClaimKeepsAGoodPlan(t *testing.T) {
 	db, s := d.open(t, d.fresh(t), nil)
 	db.SetMaxOpenConns(1) // plans and counters are the session's
 	require.NoError(t, run(db, `SET plan_cache_mode = force_generic_plan`))
+	out, err := s.Commit(t.Context(), create("settled"))
+	require.NoError(t, err)
+	_, err = s.Commit(t.Context(), outcome(out[0]))
+	require.NoError(t, err)
+	const settled, due = 5000, 1000
+	fill(t, db, d, settled)
 	require.NoError(t, run(db, `VACUUM ANALYZE settle_due`))
-	require.NoError(t, run(db, `VACUUM ANALYZE settle_operation`))
 	claim := func(token string) []settle.Record {
 		got, err := s.Claim(t.Context(), settle.Claim{Kinds: []string{"charge"}, Token: token, Lease: time.Hour, Limit: 10})
 		require.NoError(t, err)
@@ -324,7 +329,6 @@ func TestClaimKeepsAGoodPlan(t *testing.T) {
 	for i := range 8 {
 		require.Empty(t, claim(fmt.Sprint("empty", i)))
 	}
-	const due = 1000
 	for i := 0; i < due; i += 100 {
 		c := settle.Change{ID: fmt.Sprint("due", i)}
 		for j := range 100 {

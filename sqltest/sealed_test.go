@@ -20,8 +20,9 @@ import (
 	"github.com/settle-go/settle/providertest"
 )
 
-// marker is in everything that is to be sealed.
-const marker = "MARKER-4111111111111111"
+// marker is in everything that is to be sealed. It has nothing that a store may keep in another form: on PostgreSQL numbers of 16
+// digits are packed.
+const marker = "MARKER-4111-1111-1111-1111"
 
 // logbook collects text from any goroutine.
 type logbook struct {
