@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -295,6 +296,21 @@ func TestServerBatchSlow(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestServerLargeGoesAlone: however many others are on their way, a large change is in no batch, which would grow past what a server takes.
+func TestServerLargeGoesAlone(t *testing.T) {
+	onServers(t, func(t *testing.T, v server) {
+		s, mock := v.open(t)
+		s.flush.crowd = 0
+		v.write(mock, v.insert, nil, true)
+		c := change()
+		c.Writes[0].Record.Request = settle.Payload(`"` + strings.Repeat("x", maxShare) + `"`)
+		_, err := s.Commit(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, mock.ExpectationsWereMet())
+		assert.Zero(t, s.flush.active)
+	})
 }
 
 // TestServerFewGoAlone: few changes at a time do not wait for each other; none with a hook ever queues.

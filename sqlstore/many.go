@@ -137,9 +137,11 @@ func (s *Store) flushTx(ctx context.Context, batch []*member) error {
 		if err != nil {
 			return err
 		}
-		ours := moves[:0:0]
+		ours, mine := moves[:0:0], map[string]bool{}
 		for _, m := range moves {
-			if v := m.a.values[0]; had[v.id].version == v.was {
+			// One for each record: the version that is there afterwards does not tell whose it is (S21).
+			if v := m.a.values[0]; had[v.id].version == v.was && !mine[v.id] {
+				mine[v.id] = true
 				ours = append(ours, m)
 			}
 		}

@@ -127,7 +127,7 @@ func TestBatchOfRivals(t *testing.T) {
 			round++
 			same := created(fmt.Sprint("same", round))
 			var versions []settle.Record
-			for i := range 4 {
+			for i := range 6 {
 				out, err := r.store.Commit(t.Context(), create(fmt.Sprint("v", round, "-", i)))
 				require.NoError(t, err)
 				versions = append(versions, out[0])
@@ -142,7 +142,15 @@ func TestBatchOfRivals(t *testing.T) {
 				c.Writes[0].Record.References[0].Ref = fmt.Sprint("pi_same", round)
 				all = append(all, c)
 			}
-			for i := range 3 { // one version
+			for i := range 6 { // one version: three that bring a reference each, and three that bring none
+				c := outcome(versions[4+i/3])
+				c.ID += fmt.Sprint("own", i)
+				if c.Writes[0].Record.References[0].Ref = fmt.Sprint("pi_own", round, "-", i); i > 2 {
+					c.Writes[0].Record.References = nil
+				}
+				all = append(all, c)
+			}
+			for i := range 3 { // one version, and one reference
 				c := outcome(versions[3])
 				c.ID += fmt.Sprint(i)
 				all = append(all, c)
@@ -150,7 +158,7 @@ func TestBatchOfRivals(t *testing.T) {
 			twice := create(fmt.Sprint("twice", round))
 			return append(all, twice, twice)
 		}, nil, nil)
-		for i := 0; i < 9; i += 3 {
+		for i := 0; i < 15; i += 3 {
 			won := 0
 			for _, a := range got[i : i+3] {
 				if a.err == nil {
@@ -161,7 +169,7 @@ func TestBatchOfRivals(t *testing.T) {
 			}
 			assert.Equal(t, 1, won, i)
 		}
-		require.NoError(t, errors.Join(got[9].err, got[10].err), "S26")
+		require.NoError(t, errors.Join(got[15].err, got[16].err), "S26")
 		noneOpen(t, r.db)
 	})
 }
