@@ -63,10 +63,10 @@ func (v server) batch(mock sqlmock.Sqlmock, n int, hit ...int) {
 	}
 	mock.ExpectBegin()
 	mock.ExpectExec("JSON_TABLE").WillReturnResult(sqlmock.NewResult(0, int64(n)))
-	rows := sqlmock.NewRows([]string{"id", "version", "refs", "write_id", "updated_at", "due"})
+	rows := sqlmock.NewRows([]string{"id", "version", "write_id", "updated_at", "due"})
 	for i := range n {
 		if slices.Contains(hit, i) {
-			rows.AddRow([]byte(fmt.Sprint("op-", i)), int64(1), []byte{}, []byte(fmt.Sprint("c", i)), int64(7), nil)
+			rows.AddRow([]byte(fmt.Sprint("op-", i)), int64(1), []byte(fmt.Sprint("c", i)), int64(7), nil)
 		}
 	}
 	mock.ExpectQuery("SKIP LOCKED").WillReturnRows(rows)

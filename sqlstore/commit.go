@@ -98,7 +98,7 @@ func (s *Store) single(a *attempt) bool {
 	if v.was == 0 {
 		return v.ref == nil
 	}
-	return s.guarded(v) && (s.d.whole || v.was < 2 && (v.ref == nil || s.d.triggers))
+	return s.guarded(v) && (s.d.whole || v.was < 2)
 }
 
 // shares reports whether the change may share a transaction with others: what refuses it does

@@ -32,7 +32,6 @@ type Dialect struct {
 	rewrite string // everything, by id; the row has been read
 	row     string // version, token, due, created_at, body (and the columns of form) of one id, locked (and the time)
 	addRef  string
-	addOnce string // addRef unless it is there
 	dropRef string
 	// addEntry is for versions above 2.
 	addEntry string
@@ -62,9 +61,8 @@ type Dialect struct {
 	// Instead of flush, the statements of a transaction of many records. {rows} is JSON, see rowsOf.
 	insertAll  string // creates those whose names are free
 	updateAll  string // as update, rows that are locked
-	addRefs    string // the first reference of each
 	addEntries string
-	// free locks the rows of {ids} that nobody else has locked, and returns id, version, refs, write_id, updated_at, due.
+	// free locks the rows of {ids} that nobody else has locked, and returns id, version, write_id, updated_at, due.
 	free string
 
 	savepoint, rollbackTo, release string
@@ -84,6 +82,8 @@ type Dialect struct {
 	whole bool
 	// triggers: an update of a row adds the first reference by itself.
 	triggers bool
+	// refInRow: an operation's row holds its first reference, and rows of their own the others, under one unique index.
+	refInRow bool
 	// classify says what an error means.
 	classify func(err error, code func(error) (int, bool)) class
 	// check is run by New on one connection.

@@ -28,6 +28,9 @@ const (
 			at_2 = CASE version WHEN 1 THEN updated_at ELSE at_2 END, state = {state}, version = version + 1, token = {token},
 			account = {account}, ref = {ref}, refs = {refs}, body = {body}, request = {request}, result = {result}`
 
+	// The id of the row that holds a further reference. No operation has it, and no other reference: lengths tell where each part ends.
+	myRefID = `CONCAT('ref:', LEFT(SHA2(CONCAT(LENGTH(k.account), ':', k.account, LENGTH(k.kind), ':', k.kind, k.ref), 256), 60))`
+
 	// A batch, in the order of rowParams. A value that does not fit is an error, where the default would be NULL.
 	myRows = `JSON_TABLE({rows}, '$[*]' COLUMNS (
 		id VARCHAR(128) PATH '$[0]' ERROR ON ERROR, scope VARCHAR(510) PATH '$[1]' ERROR ON ERROR, kind VARCHAR(510) PATH '$[2]' ERROR ON ERROR,
@@ -68,20 +71,20 @@ func MySQL() Dialect {
 		rewrite: `UPDATE settle_operation SET scope = {scope}, kind = {kind}, op_key = NULLIF({key}, ''), subject = {subject}, purpose = {purpose},
 			retired = {retired}, hold = {hold}, ` + mySet + `
 			WHERE id = {id} AND version = {was}`,
-		row:    `SELECT version, token, due, created_at, body, ` + myNow + ` FROM settle_operation WHERE id = {id} FOR UPDATE`,
-		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) VALUES ({account}, {kind}, {ref}, {id})`,
-		addOnce: `INSERT INTO settle_reference (account, kind, ref, operation) SELECT {account}, {kind}, {ref}, {id} FROM DUAL
-			WHERE NOT EXISTS (SELECT 1 FROM settle_reference s WHERE s.account = {account} AND s.kind = {kind} AND s.ref = {ref} AND s.operation = {id})`,
+		row: `SELECT version, token, due, created_at, body, ` + myNow + ` FROM settle_operation WHERE id = {id} FOR UPDATE`,
+		addRef: `INSERT INTO settle_operation (id, scope, kind, subject, purpose, retired, account, ref, refs, state, version, token,
+			created_at, updated_at, body, write_id, entry) SELECT k.id, '', k.kind, {id}, '', k.id, k.account, k.ref, '', 'reference', 0, '', 0, 0, '', '', ''
+			FROM (SELECT ` + myRefID + ` AS id, k.* FROM (SELECT {account} AS account, {kind} AS kind, {ref} AS ref) k) k`,
 		// The owner is named: a reference that went to another row meanwhile stays there.
-		dropRef:  `DELETE FROM settle_reference WHERE account = {account} AND kind = {kind} AND ref = {ref} AND operation = {id}`,
+		dropRef:  `DELETE FROM settle_operation WHERE account = {account} AND kind = {kind} AND ref = {ref} AND subject = {id} AND version = 0`,
 		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES ({id}, {version}, {write}, {now}, {entry})`,
 		getBy: map[string]string{
-			"id":  `SELECT ` + myRecord + ` FROM settle_operation o WHERE id = {id}`,
+			"id":  `SELECT ` + myRecord + ` FROM settle_operation o WHERE id = {id} AND version > 0`,
 			"key": `SELECT ` + myRecord + ` FROM settle_operation o WHERE scope = {name0} AND kind = {name1} AND op_key = {name2} AND retired = ''`,
 			"intent": `SELECT ` + myRecord + ` FROM settle_operation o
 				WHERE scope = {name0} AND kind = {name1} AND subject = {name2} AND purpose = {name3} AND retired = ''`,
 			"hold": `SELECT ` + myRecord + ` FROM settle_operation o WHERE scope = {name0} AND hold = {name1}`,
-			"ref": `SELECT ` + myRecord + ` FROM settle_reference r JOIN settle_operation o ON o.id = r.operation
+			"ref": `SELECT ` + myRecord + ` FROM settle_operation r JOIN settle_operation o ON o.id = CASE r.version WHEN 0 THEN r.subject ELSE r.id END
 				WHERE r.account = {name0} AND r.kind = {name1} AND r.ref = {name2}`,
 		},
 		rival: `SELECT ` + myRecord + ` FROM settle_operation o
@@ -98,10 +101,10 @@ func MySQL() Dialect {
 		claimed:  `SELECT 1 FROM settle_operation WHERE id = {id} AND token = {token}`,
 		lockHeld: `SELECT id, token, due, ` + myNow + ` FROM settle_operation WHERE id IN ({ids}) FOR UPDATE SKIP LOCKED`,
 		renewAll: `UPDATE settle_operation SET due = ` + myNow + ` + {due_in} WHERE id IN ({ids})`,
-		list:     `SELECT o.id, ` + myRecord + ` FROM settle_operation o WHERE `,
+		list:     `SELECT o.id, ` + myRecord + ` FROM settle_operation o WHERE o.version > 0 AND `,
 		overdue:  `o.due < ` + myStart + ` - {x}`,
-		tally:    tallyOf(myStart, ``),
-		history: `SELECT 1 AS seq, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after} < 1
+		tally:    tallyOf(myStart, ``, ` WHERE o.version > 0`),
+		history: `SELECT 1 AS seq, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND o.version > 0 AND {after} < 1
 			UNION ALL SELECT 2, o.write_id_2, o.at_2, o.entry_2 FROM settle_operation o
 			WHERE o.id = {id} AND {after} < 2 AND o.write_id_2 IS NOT NULL
 			UNION ALL SELECT h.seq, h.write_id, h.at, h.entry FROM settle_history h WHERE h.operation = {id} AND h.seq > {after}
@@ -124,11 +127,9 @@ func MySQL() Dialect {
 			AND o.created_at = v.created AND o.scope = UNHEX(v.scope) AND o.kind = UNHEX(v.kind) AND o.op_key <=> NULLIF(UNHEX(v.op_key), '')
 			AND o.subject = UNHEX(v.subject) AND o.purpose = UNHEX(v.purpose) AND o.retired = UNHEX(v.retired) AND o.hold <=> UNHEX(v.hold)
 			AND (o.refs = '' OR o.refs = UNHEX(v.refs))`,
-		addRefs: `INSERT INTO settle_reference (account, kind, ref, operation)
-			SELECT UNHEX(v.account), UNHEX(v.kind), UNHEX(v.ref), UNHEX(v.id) FROM ` + myRows,
 		addEntries: `INSERT INTO settle_history (operation, seq, write_id, at, entry)
 			SELECT UNHEX(v.id), v.was + 1, UNHEX(v.write_id), v.at, UNHEX(v.entry) FROM ` + myRows,
-		free: `SELECT id, version, refs, write_id, updated_at, due FROM settle_operation WHERE id IN ({ids}) FOR UPDATE SKIP LOCKED`,
+		free: `SELECT id, version, write_id, updated_at, due FROM settle_operation WHERE id IN ({ids}) FOR UPDATE SKIP LOCKED`,
 
 		savepoint:  `SAVEPOINT settle`,
 		rollbackTo: `ROLLBACK TO SAVEPOINT settle`,
@@ -137,6 +138,7 @@ func MySQL() Dialect {
 		hasSchema: `SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'settle_schema'`,
 		version:   `SELECT COALESCE(MAX(version), 0) FROM settle_schema`,
 
+		refInRow:    true,
 		serverClock: true,
 		answer:      answerStamp,
 		classify:    myClass,
@@ -202,8 +204,17 @@ func myWithin(ctx context.Context, tx inside) error {
 	return nil
 }
 
-// myMigrate runs each statement by itself, since DDL ends a transaction; they may run twice,
-// at the same time too.
-func myMigrate(ctx context.Context, conn *sql.Conn, d *Dialect, _ time.Duration) error {
-	return d.upgrade(ctx, conn)
+// myMigrate runs each statement by itself, since DDL ends a transaction; they may run twice, at the same time too. Who finds
+// that somebody else has just done what it wanted to do looks again what is missing.
+func myMigrate(ctx context.Context, conn *sql.Conn, d *Dialect, wait time.Duration) error {
+	for began := time.Now(); ; {
+		err := d.upgrade(ctx, conn)
+		switch n, _ := errorCode(err); n {
+		case 1050, 1061, 1091, 1146, 1205, 1213, 1412: // table or key is there, or not; waited too long; deadlock; changed meanwhile
+			if time.Since(began) < wait && sleep(ctx, 100*time.Millisecond) == nil {
+				continue
+			}
+		}
+		return err
+	}
 }

@@ -199,7 +199,7 @@ func PostgreSQL() Dialect {
 			EXISTS (SELECT 1 FROM settle_operation o WHERE o.id = h.id AND o.token = h.token AND o.due > ` + pgNow + `) FROM h`,
 		list:    `SELECT o.id, ` + pgRecord + ` FROM settle_operation o WHERE `,
 		overdue: `o.id IN (SELECT operation FROM settle_due WHERE due < ` + pgNow + ` - {x}::bigint)`,
-		tally:   tallyOf(pgNow, `::bigint`),
+		tally:   tallyOf(pgNow, `::bigint`, ``),
 		history: `SELECT 1::bigint, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after}::bigint < 1
 			UNION ALL SELECT 2, o.write_id_2, o.at_2, o.entry_2 FROM settle_operation o
 			WHERE o.id = {id} AND {after}::bigint < 2 AND o.write_id_2 IS NOT NULL

@@ -102,7 +102,7 @@ func SQLite() Dialect {
 		renew:    `UPDATE settle_operation SET due = {due} WHERE id = {id} AND token = {if_token} AND due > {now}`,
 		list:     `SELECT o.id, ` + sqliteRecord + ` FROM settle_operation o WHERE `,
 		overdue:  `o.n IN (SELECT n FROM settle_operation WHERE due < {x})`,
-		tally:    tallyOf(`{now}`, ``),
+		tally:    tallyOf(`{now}`, ``, ``),
 		history: `SELECT 1, o.write_id, o.created_at, o.entry FROM settle_operation o WHERE o.id = {id} AND {after} < 1
 			UNION ALL SELECT 2, o.write_id_2, o.at_2, o.entry_2 FROM settle_operation o
 			WHERE o.id = {id} AND {after} < 2 AND o.write_id_2 IS NOT NULL

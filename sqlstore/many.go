@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"strconv"
@@ -56,7 +55,6 @@ func quoteHex(b *bytes.Buffer, v []byte) {
 // seen is a row that this transaction has locked.
 type seen struct {
 	version int64
-	refs    bool // it owns references
 	write   string
 	st      stamp
 }
@@ -93,12 +91,10 @@ func (s *Store) looked(ctx context.Context, t *step, q *query, args []any) (map[
 	defer rows.Close() // once more is nothing; the first is looked at
 	for rows.Next() {
 		var id string
-		var refs sql.RawBytes
 		r := seen{}
-		if err := rows.Scan(&id, &r.version, &refs, &r.write, &r.st.now, &r.st.due); err != nil {
+		if err := rows.Scan(&id, &r.version, &r.write, &r.st.now, &r.st.due); err != nil {
 			return nil, err
 		}
-		r.refs = len(refs) > 0
 		out[id] = r
 	}
 	if err := rows.Err(); err != nil {
@@ -155,7 +151,7 @@ func (s *Store) flushTx(ctx context.Context, batch []*member) error {
 		if err != nil {
 			return err
 		}
-		var refs, entries []*member
+		var entries []*member
 		for _, m := range births {
 			v := m.a.values[0]
 			r := has[v.id]
@@ -168,15 +164,9 @@ func (s *Store) flushTx(ctx context.Context, batch []*member) error {
 				continue
 			}
 			v.now = r.st.now
-			if v.ref != nil && !had[v.id].refs {
-				refs = append(refs, m)
-			}
 			if v.was > 1 {
 				entries = append(entries, m)
 			}
-		}
-		if err := s.many(ctx, t, &s.q.addRefs, refs); err != nil {
-			return err
 		}
 		return s.many(ctx, t, &s.q.addEntries, entries)
 	}

@@ -104,7 +104,7 @@ func (s *Store) put(ctx context.Context, q runner, v *values) (settle.Record, er
 		case !st.hit:
 			return settle.Record{}, errTaken
 		}
-		for _, ref := range v.record.OwnedRefs() {
+		for _, ref := range s.apart(v.record) {
 			if err := s.reference(ctx, q, &s.q.addRef, v.record, ref); err != nil {
 				return settle.Record{}, err
 			}
@@ -131,11 +131,6 @@ func (s *Store) guarded(v *values) bool {
 // rest adds what the guarded update could not.
 func (s *Store) rest(ctx context.Context, q runner, v *values, st stamp) (settle.Record, error) {
 	if !s.d.whole {
-		if v.ref != nil && s.q.addOnce.text != "" {
-			if err := s.reference(ctx, q, &s.q.addOnce, v.record, string(v.ref.([]byte))); err != nil {
-				return settle.Record{}, err
-			}
-		}
 		if err := s.entry(ctx, q, v, st.now); err != nil {
 			return settle.Record{}, err
 		}
@@ -195,6 +190,9 @@ func (s *Store) rewrite(ctx context.Context, q runner, v *values) (settle.Record
 	if v.keep && o.due.Valid {
 		v.due = o.due.Int64
 	}
+	if err := s.dropRefs(ctx, q, v.record, &o.old); err != nil {
+		return settle.Record{}, err
+	}
 	st, err := s.effect(ctx, q, &s.q.rewrite, v)
 	switch {
 	case err != nil:
@@ -205,7 +203,7 @@ func (s *Store) rewrite(ctx context.Context, q runner, v *values) (settle.Record
 	if v.keep {
 		st.due = o.due
 	}
-	if err := s.references(ctx, q, v.record, &o.old); err != nil {
+	if err := s.addRefs(ctx, q, v.record, &o.old); err != nil {
 		return settle.Record{}, err
 	}
 	if err := s.entry(ctx, q, v, st.now); err != nil {
@@ -226,21 +224,44 @@ func (s *Store) entry(ctx context.Context, q runner, v *values, now int64) error
 	return nil
 }
 
-// references brings the stored references from those of old to those of r.
-func (s *Store) references(ctx context.Context, q runner, r, old *settle.Record) error {
-	has, had := r.OwnedRefs(), old.OwnedRefs()
+// apart are the references of r that its row does not hold.
+func (s *Store) apart(r *settle.Record) []string {
+	refs := r.OwnedRefs()
+	if s.d.refInRow && len(refs) > 0 {
+		return refs[1:]
+	}
+	return refs
+}
+
+// changed returns those of has, of r, that had, of old, is without.
+func changed(r, old *settle.Record, has, had []string) (out []string) {
 	moved := old.Account != r.Account || old.Kind != r.Kind
-	for _, ref := range had {
-		if moved || !slices.Contains(has, ref) {
-			v := values{record: old, id: r.ID, ref: bytesOf(ref)}
-			if _, err := q.exec(ctx, &s.q.dropRef, v.list(s.q.dropRef.params)...); err != nil {
-				return s.refused("delete reference", err)
-			}
+	for _, ref := range has {
+		if moved || !slices.Contains(had, ref) {
+			out = append(out, ref)
 		}
 	}
-	for i, ref := range has {
-		if !moved && slices.Contains(had, ref) || i == 0 && len(had) == 0 && s.d.triggers {
-			continue // there, or added by the trigger
+	return out
+}
+
+// dropRefs takes away the stored references of old that r is without. It comes before r is written, whose row may now
+// hold one that was apart.
+func (s *Store) dropRefs(ctx context.Context, q runner, r, old *settle.Record) error {
+	for _, ref := range changed(r, old, s.apart(old), s.apart(r)) {
+		v := values{record: old, id: r.ID, ref: bytesOf(ref)}
+		if _, err := q.exec(ctx, &s.q.dropRef, v.list(s.q.dropRef.params)...); err != nil {
+			return s.refused("delete reference", err)
+		}
+	}
+	return nil
+}
+
+// addRefs stores the references of r that old, which was stored, is without.
+func (s *Store) addRefs(ctx context.Context, q runner, r, old *settle.Record) error {
+	has, had := s.apart(r), s.apart(old)
+	for _, ref := range changed(r, old, has, had) {
+		if ref == has[0] && len(had) == 0 && s.d.triggers {
+			continue // by the trigger
 		}
 		if err := s.reference(ctx, q, &s.q.addRef, r, ref); err != nil {
 			return err

@@ -77,30 +77,31 @@ func pgShape() *shape {
 func myShape() *shape {
 	return &shape{
 		bytes: "VARBINARY", number: "BIGINT", sized: true,
-		columns: append(operationColumns("op_key", true), column{"settle_reference", "operation", 36, false}, column{"settle_history", "operation", 36, false}),
+		columns: append(slices.DeleteFunc(operationColumns("op_key", true), func(c column) bool { return c.table == "settle_reference" }),
+			column{"settle_history", "operation", 36, false}),
 		indexes: []index{
 			{"settle_operation", "PRIMARY", "id", "", true},
 			{"settle_operation", "settle_operation_key", "scope,kind,op_key,retired", "", true},
 			{"settle_operation", "settle_operation_intent", "scope,kind,subject,purpose,retired", "", true},
 			{"settle_operation", "settle_operation_hold", "scope,hold", "", true},
+			{"settle_operation", "settle_operation_ref", "account,kind,ref", "", true},
 			{"settle_operation", "settle_operation_due", "due,kind", "", false},
-			{"settle_reference", "PRIMARY", "account,kind,ref", "", true},
 			{"settle_history", "PRIMARY", "operation,seq", "", true},
 		},
 		haveColumns: `SELECT c.table_name, c.column_name, c.column_type, COALESCE(c.character_maximum_length, 0),
 			c.is_nullable = 'YES' OR c.column_default IS NOT NULL, CASE WHEN t.engine = 'InnoDB' THEN ''
 			ELSE CONCAT('its engine ', COALESCE(t.engine, '?'), ' has no transactions: ALTER TABLE ', c.table_name, ' ENGINE = InnoDB') END
 			FROM information_schema.columns c JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
-			WHERE c.table_schema = DATABASE() AND c.table_name IN ('settle_operation', 'settle_reference', 'settle_history')`,
+			WHERE c.table_schema = DATABASE() AND c.table_name IN ('settle_operation', 'settle_history')`,
 		// An index on the beginning of a column takes two names for one.
 		haveIndexes: `SELECT s.table_name, s.index_name, MAX(s.non_unique) = 0,
 			GROUP_CONCAT(CONCAT(s.column_name, COALESCE(CONCAT('(', s.sub_part, ')'), '')) ORDER BY s.seq_in_index SEPARATOR ','), ''
 			FROM information_schema.statistics s
-			WHERE s.table_schema = DATABASE() AND s.table_name IN ('settle_operation', 'settle_reference', 'settle_history')
+			WHERE s.table_schema = DATABASE() AND s.table_name IN ('settle_operation', 'settle_history')
 			GROUP BY s.table_name, s.index_name`,
 		noTriggers: true,
 		haveTriggers: `SELECT trigger_name FROM information_schema.triggers
-			WHERE event_object_schema = DATABASE() AND event_object_table IN ('settle_operation', 'settle_reference', 'settle_history')`,
+			WHERE event_object_schema = DATABASE() AND event_object_table IN ('settle_operation', 'settle_history')`,
 		modify: `ALTER TABLE %s MODIFY %s %s`,
 		create: func(i *index) string {
 			text := "ALTER TABLE " + i.table + " ADD "

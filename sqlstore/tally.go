@@ -56,10 +56,10 @@ func (s *Store) tallies(ctx context.Context, text string, args []any) (out []Tal
 	return out, rows.Close()
 }
 
-// tallyOf is the statement, with the database's words for now and for a number that is given.
+// tallyOf is the statement, with the database's words for now, for a number that is given, and for which rows are operations.
 // What died while it was submitting is unknown by now, as Engine.List has it.
-func tallyOf(now, number string) string {
+func tallyOf(now, number, where string) string {
 	return `SELECT o.kind, CASE WHEN o.state = 'submitting' AND (o.due IS NULL OR o.due <= t.now) THEN 'unknown' ELSE o.state END,
 			COUNT(*), MIN(o.created_at), MAX(o.created_at), COUNT(CASE WHEN o.due < t.now - t.late THEN 1 END), MIN(t.now)
-			FROM settle_operation o CROSS JOIN (SELECT {x}` + number + ` AS late, ` + now + ` AS now) t GROUP BY 1, 2 ORDER BY 1, 2`
+			FROM settle_operation o CROSS JOIN (SELECT {x}` + number + ` AS late, ` + now + ` AS now) t` + where + ` GROUP BY 1, 2 ORDER BY 1, 2`
 }

@@ -433,7 +433,7 @@ func TestCallersShareCommitsOnServers(t *testing.T) {
 		const operations = 2 * callers * each
 		assert.Equal(t, operations+len(won), count(t, db, `SELECT count(*) FROM settle_operation`))
 		assert.Equal(t, operations, count(t, db, `SELECT count(*) FROM settle_operation WHERE version = 2`))
-		assert.Equal(t, operations, count(t, db, `SELECT count(*) FROM settle_reference`))
+		assert.Equal(t, operations, references(t, db, d))
 		for _, r := range handles {
 			assert.Positive(t, r.batches())
 			noneOpen(t, r.db)

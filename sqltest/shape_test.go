@@ -85,7 +85,7 @@ func shapeCases(d database) map[string]shapeCase {
 			"MODIFY subject VARBINARY(255)", true,
 		}
 		all["case counts, spaces do not"] = shapeCase{
-			`ALTER TABLE settle_reference MODIFY ref VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL`, "MODIFY ref VARBINARY(255)", true,
+			`ALTER TABLE settle_operation MODIFY ref VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin`, "MODIFY ref VARBINARY(255)", true,
 		}
 		all["padded"] = shapeCase{`ALTER TABLE settle_operation MODIFY purpose BINARY(128) NOT NULL`, "MODIFY purpose VARBINARY(128)", true}
 		all["short name"] = shapeCase{`ALTER TABLE settle_operation MODIFY op_key VARBINARY(40)`, "MODIFY op_key VARBINARY(255)", true}
@@ -97,7 +97,7 @@ func shapeCases(d database) map[string]shapeCase {
 		all["engine"] = shapeCase{`ALTER TABLE settle_history ENGINE = MyISAM`, "ALTER TABLE settle_history ENGINE = InnoDB", true}
 		all["no unique key"] = shapeCase{`ALTER TABLE settle_operation DROP KEY settle_operation_key`, "ADD UNIQUE KEY settle_operation_key", true}
 		all["no due index"] = shapeCase{`ALTER TABLE settle_operation DROP KEY settle_operation_due`, "ADD KEY settle_operation_due", true}
-		all["no references"] = shapeCase{`ALTER TABLE settle_reference DROP PRIMARY KEY`, "ADD PRIMARY KEY (account,kind,ref)", true}
+		all["no references"] = shapeCase{`ALTER TABLE settle_operation DROP KEY settle_operation_ref`, "ADD UNIQUE KEY settle_operation_ref (account,kind,ref)", true}
 		all["unique in part"] = shapeCase{
 			`ALTER TABLE settle_operation DROP KEY settle_operation_hold, ADD UNIQUE KEY settle_operation_hold (scope, hold(40))`,
 			"unique index settle_operation_hold on settle_operation (scope,hold(40))", false,

@@ -10,9 +10,8 @@ import (
 	"github.com/settle-go/settle"
 )
 
-// TestRoundTrips: on PostgreSQL a first Execute is two statements, on MySQL, which has no statement for
-// two tables, an INSERT and a transaction of two; a replay in the process that saw the outcome
-// is one SELECT, and a replay anywhere else is two statements.
+// TestRoundTrips: a first Execute is two statements, a replay in the process that saw the outcome one SELECT, and a replay
+// anywhere else two statements.
 func TestRoundTrips(t *testing.T) {
 	onEach(t, servers(), func(t *testing.T, d database) {
 		dsn := d.fresh(t)
@@ -41,17 +40,13 @@ func TestRoundTrips(t *testing.T) {
 			assert.Len(t, log, trips, strings.Join(log, "\n---\n"))
 			return log
 		}
-		first := 2
-		if d.name == "MySQL" {
-			first = 5
-		}
 		x := executor()
 		for i := range 4 {
-			execute(x, benchOperation(i), false, first)
+			execute(x, benchOperation(i), false, 2)
 		}
 		keyed := benchOperation(4)
 		keyed.Key = "key-4"
-		execute(x, keyed, false, first)
+		execute(x, keyed, false, 2)
 		for _, op := range []settle.Operation[benchRequest]{benchOperation(1), keyed} {
 			for range 2 {
 				log := execute(x, op, true, 1)

@@ -102,7 +102,7 @@ func TestPostgresConformance(t *testing.T) {
 	}
 }
 
-const myClear = `DELETE FROM settle_operation; DELETE FROM settle_reference; DELETE FROM settle_history`
+const myClear = `DELETE FROM settle_operation; DELETE FROM settle_history`
 
 // TestMySQLConformance: the suite, with the driver's modes and at each isolation level. The
 // usual one is REPEATABLE READ.

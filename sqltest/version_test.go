@@ -21,15 +21,31 @@ import (
 // written, as statements, and the records as it read them. Such a file is never made again.
 func versions() []int { return []int{1} }
 
+// tables are those with rows of operations.
+func tables(d database) []string {
+	switch d.name {
+	case "MySQL":
+		return []string{"settle_operation", "settle_history"}
+	case "PostgreSQL":
+		return []string{"settle_operation", "settle_reference", "settle_history", "settle_due"}
+	}
+	return []string{"settle_operation", "settle_reference", "settle_history"}
+}
+
+// references counts those that are stored.
+func references(t *testing.T, db *sql.DB, d database) int {
+	t.Helper()
+	if d.name == "MySQL" {
+		return count(t, db, `SELECT count(ref) FROM settle_operation`)
+	}
+	return count(t, db, `SELECT count(*) FROM settle_reference`)
+}
+
 // dump writes what is in the tables as statements.
 func dump(t *testing.T, db *sql.DB, d database) string {
 	t.Helper()
 	var b strings.Builder
-	tables := []string{"settle_operation", "settle_reference", "settle_history"}
-	if d.name == "PostgreSQL" {
-		tables = append(tables, "settle_due")
-	}
-	for _, table := range tables {
+	for _, table := range tables(d) {
 		rows, err := db.QueryContext(t.Context(), `SELECT * FROM `+table+` ORDER BY 1, 2, 3`)
 		require.NoError(t, err)
 		defer rows.Close()

@@ -136,6 +136,22 @@ func nameMutants() []mutant {
 			}),
 		},
 		{
+			name: "references beyond the first are nobody's", cases: []string{"S23/reference_order", "S23/one_reference"},
+			bend: func(b *bent) {
+				b.commit = func(ctx context.Context, c settle.Change) ([]settle.Record, error) {
+					c.Writes = slices.Clone(c.Writes)
+					for i := range c.Writes {
+						r := &c.Writes[i].Record
+						r.References = slices.Clone(r.References)
+						for j := range r.References {
+							r.References[j].Foreign = r.References[j].Foreign || j > 0
+						}
+					}
+					return b.Store.Commit(ctx, c)
+				}
+			},
+		},
+		{
 			name: "what is not there is an empty record", cases: []string{"S10/not_found"},
 			bend: func(b *bent) {
 				b.get = func(ctx context.Context, by settle.Index) (settle.Record, error) {

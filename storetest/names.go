@@ -19,6 +19,7 @@ func nameCases() []testCase {
 		{clause: "S23", name: "hold_not_retaken", proves: "a hold that another took meanwhile cannot be taken again", run: holdNotRetaken},
 		{clause: "S23", name: "reference_owned", proves: "a reference that another record owns is a conflict naming it, on updates too", run: referenceOwned},
 		{clause: "S23", name: "reference_foreign", proves: "a foreign reference, and evidence without one, are no names", run: referenceForeign},
+		{clause: "S23", name: "reference_order", proves: "the references of a record are names whatever their order, and one that is given up is free", run: referenceOrder},
 		{clause: "S23", name: "own_names", proves: "an update is never in conflict with the record's own names", run: ownNames},
 	}
 	for _, x := range identities {
@@ -282,6 +283,54 @@ func referenceForeign(t tester, e *env) {
 	owner.References[0].Foreign = true
 	e.commit(t, update(owner))
 	e.none(t, settle.ByRef(account, kind, "pi_1"))
+}
+
+func referenceOrder(t tester, e *env) {
+	refs := func(names ...string) (out []settle.Reference) {
+		for _, n := range names {
+			out = append(out, settle.Reference{Ref: n})
+		}
+		return out
+	}
+	r, other := e.create(t), e.create(t)
+	r.References = refs("a", "b", "c")
+	r = e.commit(t, update(r))[0]
+	for _, step := range []struct{ has, free []string }{
+		{has: []string{"b", "a", "c"}},
+		{has: []string{"c", "b"}, free: []string{"a"}},
+		{has: []string{"d", "c"}, free: []string{"a", "b"}},
+		{has: []string{"a", "d", "c", "b"}},
+		{has: []string{"b"}, free: []string{"a", "c", "d"}},
+		{free: []string{"a", "b", "c", "d"}},
+		{has: []string{"a", "b"}},
+	} {
+		r.References = refs(step.has...)
+		r = e.commit(t, update(r))[0]
+		for _, name := range step.has {
+			by := settle.ByRef(account, kind, name)
+			e.owns(t, by, r.ID)
+			for _, mine := range [][]string{{name}, {"mine", name}} {
+				rival := other
+				rival.References = refs(mine...)
+				e.refused(t, e.change(update(rival)), by, r.ID)
+			}
+		}
+		for _, name := range step.free {
+			e.none(t, settle.ByRef(account, kind, name))
+		}
+	}
+	// It moves to another account with all of them.
+	r.Account = "acme/acct-2//test"
+	r = e.commit(t, update(r))[0]
+	other.References = refs("b", "a")
+	other = e.commit(t, update(other))[0]
+	for _, name := range []string{"a", "b"} {
+		e.owns(t, settle.ByRef(r.Account, kind, name), r.ID)
+		e.owns(t, settle.ByRef(account, kind, name), other.ID)
+	}
+	if n := len(e.list(t, settle.Query{})); n != 2 {
+		t.Errorf("the store has %d records, want 2", n)
+	}
 }
 
 func ownNames(t tester, e *env) {

@@ -19,6 +19,7 @@ func raceCases() []testCase {
 		{clause: "S1", name: "many_keys", proves: "many who create many keys at once make one record of each", run: manyKeys},
 		{clause: "S26", name: "one_change", proves: "one change sent many times at once is applied once, and every call succeeds", run: oneChange},
 		{clause: "S1", name: "one_version", proves: "of many who update one version at once one wins", run: oneVersion},
+		{clause: "S23", name: "one_reference", proves: "of many who own one reference at once, as their first or as a further one, one wins", run: oneReference},
 		{clause: "S1", name: "lost_update", proves: "a counter that many writers raise loses no update", run: lostUpdate},
 		{clause: "S31", name: "claim_storm", proves: "many claimers at once hand out every record once", run: claimStorm},
 		{clause: "S31", name: "claim_against_write", proves: "a claim and a write on one version: one of them wins", run: claimAgainstWrite},
@@ -121,6 +122,52 @@ func oneChange(t tester, e *env) {
 			t.Fatalf("the change was not applied once: version %d, want %d", now.Version, old.Version+1)
 		}
 		old = now
+	}
+}
+
+func oneReference(t tester, e *env) {
+	for round := range 5 {
+		shared := fmt.Sprint("reference of all ", round)
+		by := settle.ByRef(account, kind, shared)
+		var all [crowd]settle.Record
+		for i := range all {
+			all[i] = e.create(t)
+			if i%2 > 0 {
+				all[i].References = []settle.Reference{{Ref: fmt.Sprint("first of ", i, " in ", round)}}
+			}
+			if i%4 > 1 {
+				all[i] = e.commit(t, update(all[i]))[0]
+			}
+		}
+		var mu sync.Mutex
+		var winners, seen []string
+		parallel(crowd, func(i int) {
+			mine := all[i]
+			mine.References = append(slices.Clone(mine.References), settle.Reference{Ref: shared})
+			_, err := persist(t.Context(), e.store, e.change(update(mine)))
+			var c *settle.ConflictError
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				winners = append(winners, mine.ID)
+			case !errors.As(err, &c):
+				t.Errorf("got error %v, want a *ConflictError", err)
+			case c.Index != by:
+				t.Errorf("the conflict names %s, want the reference", name(c.Index))
+			default:
+				seen = append(seen, c.Existing.ID)
+			}
+		})
+		if len(winners) != 1 {
+			t.Fatalf("%d of %d own the reference, want 1", len(winners), crowd)
+		}
+		for _, id := range seen {
+			if id != winners[0] {
+				t.Errorf("a loser was shown record %s, want the winner's, %s", id, winners[0])
+			}
+		}
+		e.owns(t, by, winners[0])
 	}
 }
 

@@ -46,20 +46,22 @@ func (w *worker) pretend(c settle.Change) ([]settle.Record, bool) {
 	return []settle.Record{r}, true
 }
 
-// ignoreLeases sends whatever is open, under its own key, whoever has claimed it.
+// ignoreLeases sends whatever is open, under its own key, whoever has claimed it. It waits for no answer.
 func (w *worker) ignoreLeases(api providertest.API) {
 	ctx := context.Background()
-	for ; ; time.Sleep(10 * time.Millisecond) {
+	for ; ; time.Sleep(5 * time.Millisecond) {
 		open, err := w.raw.List(ctx, settle.Query{States: []settle.State{settle.StateSubmitting, settle.StateUnknown}})
 		if err != nil {
 			continue
 		}
 		for _, r := range open {
-			sctx, cancel := context.WithTimeout(ctx, deadline)
-			_, _ = api.Create(sctx, providertest.Request{
-				Kind: providertest.KindCharge, Key: r.ProviderKey, Reference: r.ID, Amount: r.Terms.Amount.Value.IntPart(), Currency: "EUR",
-			})
-			cancel()
+			go func() {
+				sctx, cancel := context.WithTimeout(ctx, deadline)
+				defer cancel()
+				_, _ = api.Create(sctx, providertest.Request{
+					Kind: providertest.KindCharge, Key: r.ProviderKey, Reference: r.ID, Amount: r.Terms.Amount.Value.IntPart(), Currency: "EUR",
+				})
+			}()
 		}
 	}
 }
