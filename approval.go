@@ -54,7 +54,7 @@ func (x *Executor[Req, Res]) Fingerprint(op Operation[Req]) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, fp, err := x.encode(do, op.Request)
+	_, fp, err := x.encode(do, op.Request, nil)
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -22,6 +23,8 @@ type draft struct {
 	finish    func(generation int)        // derives key and provider key
 	replaced  *Write                      // the former try, losing its intent in the same commit
 	read      any                         // the request as it was read back from its stored form; see Executor.sent
+	seen      bool                        // this process has seen the intent settled
+	known     *Record                     // and has its record, which is not to be changed
 }
 
 // flight keys what callers share: the same operation asked for in the same way.
@@ -70,13 +73,18 @@ func (x *Executor[Req, Res]) intent(do string, in Intent) (Intent, error) {
 	return in, nil
 }
 
-// encode makes the stored form of a request and its fingerprint.
-func (x *Executor[Req, Res]) encode(do string, req Req) (data []byte, fp Fingerprint, err error) {
+// encode makes the stored form of a request and its fingerprint, which is that of known if it has the same request.
+func (x *Executor[Req, Res]) encode(do string, req Req, known *Record) (data []byte, fp Fingerprint, err error) {
 	data, err = encodeRequest(req)
 	if err == nil {
 		err = checkSize("Request", len(data), MaxRequest)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case known != nil && x.rule.made(known.Fingerprint) && bytes.Equal(known.Request, data):
+		fp = known.Fingerprint
+		fp.Volatile = slices.Clone(fp.Volatile)
+	default:
 		fp, err = x.rule.sum(data)
 	}
 	if err != nil {
@@ -154,15 +162,16 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 			return nil, badName(do, x.kindOf, "actor", err)
 		}
 	}
-	data, fp, err := x.encode(do, op.Request)
+	d := &draft{do: do, givenKey: op.Key != "", ambiguous: ambiguous, parent: parent, actor: actor, approval: op.Approval, record: Record{
+		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
+		Replaces: op.Replaces, Undoes: undo, Account: x.home, KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
+	}}
+	d.known, d.seen = x.e.known.was(&d.record)
+	d.record.Request, d.record.Fingerprint, err = x.encode(do, op.Request, d.known)
 	if err != nil {
 		return nil, err
 	}
-	return &draft{do: do, givenKey: op.Key != "", ambiguous: ambiguous, parent: parent, actor: actor, approval: op.Approval, record: Record{
-		Scope: op.Scope, Kind: x.kindOf, Key: op.Key, Subject: op.Subject, Purpose: op.Purpose, Hold: op.Hold,
-		Replaces: op.Replaces, Undoes: undo, Account: x.home, Fingerprint: fp, Request: data,
-		KeyWindow: x.promise.Keys.Window, SendBefore: micros(op.SendBefore),
-	}}, nil
+	return d, nil
 }
 
 // complete adds to d what creating the operation needs.

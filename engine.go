@@ -29,6 +29,7 @@ type Engine struct {
 	silent bool
 
 	known        intents
+	versions     Versioner // nil: the store is none
 	fingerprints fingerprintKeys
 
 	mu       sync.Mutex
@@ -187,7 +188,7 @@ func Open(store Store, opts *Options) (*Engine, error) {
 		known: intents{seed: maphash.MakeSeed()}, kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
 		feedWake: make(chan struct{}, 1),
 	}
-	e.renewals, e.work = newRenewer(e), newWorkload()
+	e.renewals, e.work, e.versions = newRenewer(e), newWorkload(), versionsOf(store, &o)
 	if l, ok := store.(Local); ok {
 		e.local = l.LocalReads()
 	}

@@ -28,9 +28,9 @@ func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (*Re
 
 // glance answers a replay with one read, where a read costs no round trip or the intent was
 // seen before: ok if the operation is settled, or the call is refused because of what is
-// stored. Everything else goes the long way, which finds out again.
+// stored. Everything else goes the long way, which finds out again. Of a record that is remembered it reads the version.
 func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r Record, ok bool, err error) {
-	if d.record.Replaces != "" || !e.local && !e.known.was(&d.record) {
+	if d.record.Replaces != "" || !e.local && !d.seen {
 		return r, false, nil
 	}
 	e.mu.Lock()
@@ -39,9 +39,17 @@ func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r Record, ok boo
 	if draining {
 		return r, true, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrDraining}
 	}
-	r, err = e.get(ctx, ByIntent(d.record.Scope, d.record.Kind, d.record.Subject, d.record.Purpose))
-	if err != nil || !r.State.Settled() {
-		return r, false, nil //nolint:nilerr // the long way says what is wrong
+	if d.known != nil {
+		r, ok = e.still(ctx, d.known)
+	}
+	if !ok {
+		r, err = e.get(ctx, ByIntent(d.record.Scope, d.record.Kind, d.record.Subject, d.record.Purpose))
+		if err != nil || !r.State.Settled() {
+			return r, false, nil //nolint:nilerr // the long way says what is wrong
+		}
+		if e.versions != nil {
+			e.known.keep(&r)
+		}
 	}
 	r, _, err = e.meet(ctx, e.store, k, d, r, Index{})
 	return r, true, err

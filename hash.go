@@ -147,10 +147,15 @@ func (h *hashRule) hexSum(request []byte) (out [2 * sha256.Size]byte, err error)
 	return out, nil
 }
 
+// made reports whether f was made by this very rule.
+func (h *hashRule) made(f Fingerprint) bool {
+	return f.Rule == h.key.rule(HashRuleJSON1) && slices.Equal(f.Volatile, h.volatile)
+}
+
 // covers is f.coversUnder(request) without compiling f's rule again when it is this
 // one, as it nearly always is: a replay costs a read, not a compilation.
 func (h *hashRule) covers(f Fingerprint, request []byte) (bool, error) {
-	if f.Rule != h.key.rule(HashRuleJSON1) || !slices.Equal(f.Volatile, h.volatile) {
+	if !h.made(f) {
 		return f.coversUnder(request, h.keys)
 	}
 	sum, err := h.hexSum(request)

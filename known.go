@@ -1,21 +1,29 @@
 package settle
 
 import (
+	"context"
 	"hash/maphash"
 	"sync"
 )
 
-// maxKnown bounds each half of what intents remembers.
-const maxKnown = 4096
+const (
+	// maxKnown bounds each half of what intents remembers, and maxKept the bytes of the records in it.
+	maxKnown = 4096
+	maxKept  = 4 << 20
+	// recordSize is about what a record takes beside its payloads.
+	recordSize = 2 << 10
+)
 
-// intents remembers which intents this process has seen settled lately, so that a repeat reads
-// before it tries to create. It only chooses the shorter way: forgetting one, or taking one for
-// another, costs a round trip and changes nothing (I13).
+// intents remembers which intents this process has seen settled lately, and, where the store tells a
+// record's version for less than the record (Versioner), their records: a repeat then reads before it tries to create, and
+// reads little. It only chooses the shorter way: forgetting one, or taking one for another, costs a round trip and changes
+// nothing, and no record is believed before the store has said that it is still so (I13).
 type intents struct {
 	seed maphash.Seed
 
 	mu       sync.Mutex
-	now, old map[uint64]struct{}
+	now, old map[uint64]*Record // nil: only that it was settled
+	kept     int                // bytes of the records in now
 }
 
 func (s *intents) sum(r *Record) uint64 {
@@ -29,27 +37,71 @@ func (s *intents) sum(r *Record) uint64 {
 }
 
 // note remembers the intent of r.
-func (s *intents) note(r *Record) {
-	x := s.sum(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.now) >= maxKnown {
-		s.now, s.old = nil, s.now
+func (s *intents) note(r *Record) { s.put(r, nil) }
+
+// keep remembers r, of which it takes a copy, if nothing will change it but a commit: it is settled, unclaimed, and never due.
+func (s *intents) keep(r *Record) {
+	if !r.State.Settled() || r.Token != "" || !r.Due.IsZero() || r.ReplacedBy != "" || sizeOf(r) > maxKept/64 {
+		s.note(r)
+		return
 	}
-	if s.now == nil {
-		s.now = make(map[uint64]struct{})
-	}
-	s.now[x] = struct{}{}
+	c := r.Clone()
+	s.put(r, &c)
 }
 
-// was reports whether the intent of r was seen lately.
-func (s *intents) was(r *Record) bool {
+func sizeOf(r *Record) int { return recordSize + len(r.Request) + len(r.Result) }
+
+func (s *intents) put(r, record *Record) {
 	x := s.sum(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.now[x]; ok {
-		return true
+	if len(s.now) >= maxKnown || s.kept >= maxKept {
+		s.now, s.old, s.kept = nil, s.now, 0
 	}
-	_, ok := s.old[x]
-	return ok
+	if s.now == nil {
+		s.now = make(map[uint64]*Record)
+	}
+	if had := s.now[x]; had != nil {
+		s.kept -= sizeOf(had)
+	}
+	if record != nil {
+		s.kept += sizeOf(record)
+	}
+	s.now[x] = record
+}
+
+// was reports whether the intent of r was seen lately, and returns its record as it was then, if that is kept. It is shared:
+// whoever hands it on makes a copy.
+func (s *intents) was(r *Record) (record *Record, ok bool) {
+	x := s.sum(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if record, ok = s.now[x]; !ok {
+		record, ok = s.old[x]
+	}
+	if record != nil && record.Intent() != r.Intent() {
+		return nil, ok // another one of the same hash
+	}
+	return record, ok
+}
+
+// still returns a copy of a record that is remembered, if the store has no newer one.
+func (e *Engine) still(ctx context.Context, known *Record) (Record, bool) {
+	ctx, cancel := e.storeCtx(ctx)
+	defer cancel()
+	version, asOf, err := e.versions.Version(ctx, known.ID)
+	if err != nil || version != known.Version {
+		return Record{}, false
+	}
+	r := known.Clone()
+	r.AsOf = asOf
+	return r, true
+}
+
+// versionsOf is store as a Versioner. A store that seals is none: what it keeps must not be in memory in the clear.
+func versionsOf(store Store, o *Options) Versioner {
+	if v, ok := store.(Versioner); ok && o.Sealer == nil {
+		return v
+	}
+	return nil
 }

@@ -95,6 +95,16 @@ type Local interface {
 	LocalReads() bool
 }
 
+// Versioner is an optional interface of a Store that tells the version of a record for less than the record. Execute then
+// keeps a few settled records in memory, some megabytes at most, and answers repeats from there when the store says that they are
+// as they were. It makes replays cheaper and nothing safer. It is not used where Options.Sealer is set.
+type Versioner interface {
+	// Version returns the version of the record with that id, and the store's time.
+	//
+	//   - S11: it is that of the record which Get would return; ErrNotFound if there is none.
+	Version(ctx context.Context, id string) (version int64, asOf time.Time, err error)
+}
+
 // Tx is a store inside a transaction of the application: what it writes commits
 // with that transaction or not at all. A Tx is only good until its transaction ends.
 type Tx interface {

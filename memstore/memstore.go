@@ -92,6 +92,15 @@ func (s *Store) get(ctx context.Context, by settle.Index) (*settle.Record, time.
 	return s.find(by)
 }
 
+// Version implements [settle.Versioner].
+func (s *Store) Version(ctx context.Context, id string) (int64, time.Time, error) {
+	rec, now, err := s.get(ctx, settle.ByID(id))
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	return rec.Version, now, nil
+}
+
 // Claim implements [settle.Store].
 func (s *Store) Claim(ctx context.Context, c settle.Claim) ([]settle.Record, error) {
 	claimed, now, err := s.claim(ctx, c)

@@ -36,24 +36,25 @@ type Dialect struct {
 	// addEntry is for versions above 2.
 	addEntry string
 
-	getBy    map[string]string // by index name: a record
-	rival    string            // the record with the intent and key of one that cannot be created, unless its id exists; "" if taken does that
-	taken    string            // whether an id, key, intent or hold has an owner; "" if asking does not pay
-	writeID1 string            // the write id of one operation's creation
-	writeID2 string            // the same of version 2
-	writeID  string            // and of version {after}
-	anyDue   string            // whether a row is due; "" if claiming finds out as cheaply
-	due      string            // id and a record, earliest first
-	claimRow string            // claims one of them
-	claimDue string            // instead of both: claims, and returns id and a record each
-	claimed  string            // the ids that have a token
-	renew    string            // one claim; "" if renewAll finds out by itself
-	lockHeld string            // instead of renew: id, token and due of {ids}, locked, the locked ones left out, and the time
-	renewAll string            // those of {ids} that lockHeld found; without lockHeld, {held}: id, token, whether renewed, whether still held
-	list     string            // id and a record, up to and including WHERE
-	overdue  string            // a condition: due before {due}, or for longer than {due_in}
-	history  string
-	tally    string // counts by kind and state
+	getBy     map[string]string // by index name: a record
+	versionOf string            // the version of {id} (and the time)
+	rival     string            // the record with the intent and key of one that cannot be created, unless its id exists; "" if taken does that
+	taken     string            // whether an id, key, intent or hold has an owner; "" if asking does not pay
+	writeID1  string            // the write id of one operation's creation
+	writeID2  string            // the same of version 2
+	writeID   string            // and of version {after}
+	anyDue    string            // whether a row is due; "" if claiming finds out as cheaply
+	due       string            // id and a record, earliest first
+	claimRow  string            // claims one of them
+	claimDue  string            // instead of both: claims, and returns id and a record each
+	claimed   string            // the ids that have a token
+	renew     string            // one claim; "" if renewAll finds out by itself
+	lockHeld  string            // instead of renew: id, token and due of {ids}, locked, the locked ones left out, and the time
+	renewAll  string            // those of {ids} that lockHeld found; without lockHeld, {held}: id, token, whether renewed, whether still held
+	list      string            // id and a record, up to and including WHERE
+	overdue   string            // a condition: due before {due}, or for longer than {due_in}
+	history   string
+	tally     string // counts by kind and state
 
 	// flush is insert and update for many records at once: each parameter but {wait} is the text of an array. It
 	// returns id, write id, updated_at and due of those that it wrote. "" if there is no such statement.

@@ -87,6 +87,7 @@ func MySQL() Dialect {
 			"ref": `SELECT ` + myRecord + ` FROM settle_operation r JOIN settle_operation o ON o.id = CASE r.version WHEN 0 THEN r.subject ELSE r.id END
 				WHERE r.account = {name0} AND r.kind = {name1} AND r.ref = {name2}`,
 		},
+		versionOf: `SELECT version, ` + myStart + ` FROM settle_operation WHERE id = {id} AND version > 0`,
 		rival: `SELECT ` + myRecord + ` FROM settle_operation o
 			WHERE scope = {scope} AND kind = {kind} AND subject = {subject} AND purpose = {purpose} AND retired = '' AND op_key <=> NULLIF({key}, '')
 			AND NOT EXISTS (SELECT 1 FROM settle_operation x WHERE x.id = {id})`,

@@ -137,8 +137,9 @@ func PostgreSQL() Dialect {
 		row:    `SELECT o.version, o.token, o.due, o.created_at, ` + pgParts + `, ` + pgNow + ` FROM settle_operation o WHERE o.id = {id} FOR UPDATE`,
 		addRef: `INSERT INTO settle_reference (account, kind, ref, operation) VALUES ({account}, {kind}, {ref}, {id})`,
 		// The owner is named: a reference that went to another row meanwhile stays there.
-		dropRef:  `DELETE FROM settle_reference WHERE account = {account} AND kind = {kind} AND ref = {ref} AND operation = {id}`,
-		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES ({id}, {version}, {write}, {now}, {entry})`,
+		dropRef:   `DELETE FROM settle_reference WHERE account = {account} AND kind = {kind} AND ref = {ref} AND operation = {id}`,
+		addEntry:  `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES ({id}, {version}, {write}, {now}, {entry})`,
+		versionOf: `SELECT version, ` + pgNow + ` FROM settle_operation WHERE id = {id}`,
 		getBy: map[string]string{
 			"id": `SELECT ` + pgRecord + ` FROM settle_operation o WHERE id = {id}`,
 			"key": `SELECT ` + pgRecord + ` FROM settle_operation o

@@ -60,6 +60,38 @@ func (s *Store) reading(ctx context.Context, doing string, read func() error) er
 	}
 }
 
+// Version implements settle.Versioner.
+func (s *Store) Version(ctx context.Context, id string) (version int64, asOf time.Time, err error) {
+	err = s.reading(ctx, "version", func() (err error) {
+		version, asOf, err = s.version(s.point(ctx), id)
+		return err
+	})
+	return version, asOf, err
+}
+
+func (s *Store) version(ctx context.Context, id string) (version int64, asOf time.Time, err error) {
+	var v, now any // the cheap way to scan a number
+	to := []any{&v, &now}
+	if !s.d.serverClock {
+		to = to[:1]
+	}
+	found, err := runner{s: s}.one(ctx, &s.q.versionOf, []any{bytesOf(id)}, func(rows *sql.Rows) error { return rows.Scan(to...) })
+	switch {
+	case err != nil:
+		return 0, asOf, failed("get the version", err)
+	case !found:
+		return 0, asOf, settle.ErrNotFound
+	}
+	if !s.d.serverClock {
+		now = micros()
+	}
+	version, ok := v.(int64)
+	if !ok {
+		return 0, asOf, failed("get the version", fmt.Errorf("%w: no version", settle.ErrCorrupt))
+	}
+	return version, timed(now), nil
+}
+
 func (s *Store) get(ctx context.Context, q runner, by settle.Index) (r settle.Record, err error) {
 	text, ok := s.q.getBy[by.Name]
 	if !ok {

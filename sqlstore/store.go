@@ -69,7 +69,7 @@ type listed struct {
 
 // queries are the statements of a dialect, compiled.
 type queries struct {
-	lock, insert, update, rewrite, row, addRef, dropRef, addEntry, rival, taken, writeID1, writeID2, writeID,
+	lock, insert, update, rewrite, row, versionOf, addRef, dropRef, addEntry, rival, taken, writeID1, writeID2, writeID,
 	claimRow, claimed, renew, history, flush, insertAll, updateAll, addEntries query
 	getBy map[settle.IndexName]*query
 }
@@ -148,7 +148,7 @@ func newStore(db *sql.DB, d Dialect, opts *Options) *Store {
 func (s *Store) queries() map[string]*query {
 	d, q := &s.d, &s.q
 	all := map[string]*query{
-		d.lock: &q.lock, d.insert: &q.insert, d.update: &q.update, d.rewrite: &q.rewrite, d.row: &q.row, d.addRef: &q.addRef,
+		d.lock: &q.lock, d.insert: &q.insert, d.update: &q.update, d.rewrite: &q.rewrite, d.row: &q.row, d.versionOf: &q.versionOf, d.addRef: &q.addRef,
 		d.dropRef: &q.dropRef, d.addEntry: &q.addEntry, d.rival: &q.rival, d.taken: &q.taken, d.writeID1: &q.writeID1,
 		d.writeID2: &q.writeID2, d.writeID: &q.writeID, d.claimRow: &q.claimRow, d.claimed: &q.claimed, d.renew: &q.renew, d.history: &q.history,
 		d.flush: &q.flush, d.insertAll: &q.insertAll, d.updateAll: &q.updateAll, d.addEntries: &q.addEntries,

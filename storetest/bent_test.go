@@ -23,6 +23,7 @@ type bent struct {
 	batch   func(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error)
 	list    func(ctx context.Context, q settle.Query) ([]settle.Record, error)
 	history func(ctx context.Context, id string, after int64, limit int) ([]settle.Entry, error)
+	version func(ctx context.Context, id string) (int64, time.Time, error)
 
 	mu   sync.Mutex // for what a mutant remembers
 	seen map[string]struct{}
@@ -30,7 +31,7 @@ type bent struct {
 
 // sound is a bent store with nothing bent yet: each method is one to build on.
 func sound(m *memstore.Store) *bent {
-	b := &bent{Store: m, seen: map[string]struct{}{}, get: m.Get, commit: m.Commit, claim: m.Claim, list: m.List, history: m.History}
+	b := &bent{Store: m, seen: map[string]struct{}{}, get: m.Get, commit: m.Commit, claim: m.Claim, list: m.List, history: m.History, version: m.Version}
 	b.renew = func(ctx context.Context, id, token string, lease time.Duration) error {
 		return renew(ctx, m, id, token, lease)
 	}
@@ -69,6 +70,10 @@ func (b *bent) List(ctx context.Context, q settle.Query) ([]settle.Record, error
 
 func (b *bent) History(ctx context.Context, id string, after int64, limit int) ([]settle.Entry, error) {
 	return b.history(ctx, id, after, limit)
+}
+
+func (b *bent) Version(ctx context.Context, id string) (int64, time.Time, error) {
+	return b.version(ctx, id)
 }
 
 // stored is the record as it is.

@@ -27,7 +27,7 @@ type ends struct{ commit, rollback func() error }
 
 func mutants() []mutant {
 	return slices.Concat(
-		dueMutants(), writeMutants(), againMutants(), nameMutants(), takenMutants(), valueMutants(), sharingMutants(),
+		dueMutants(), versionMutants(), writeMutants(), againMutants(), nameMutants(), takenMutants(), valueMutants(), sharingMutants(),
 		claimMutants(), renewMutants(), listMutants(), historyMutants(), contextMutants(), hookMutants(), txMutants(), raceMutants(), reopenMutants(),
 	)
 }

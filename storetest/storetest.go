@@ -51,6 +51,10 @@ func Run(t *testing.T, h Harness) {
 				t.Skip(reason)
 			}
 			e := &env{store: h.Open(t)}
+			if _, ok := e.store.(settle.Versioner); !ok && c.needs == needsVersion {
+				skipped = append(skipped, c.id()+": the store is no settle.Versioner")
+				t.Skip("the store is no settle.Versioner")
+			}
 			if h.Reopen != nil {
 				e.reopen = func() settle.Store { return h.Reopen(t, e.store) }
 			}
@@ -94,17 +98,18 @@ type testCase struct {
 	needs  need
 }
 
-// need says what a case wants of the harness beside Open.
+// need says what a case wants of the harness beside Open, or of the store.
 type need int
 
 const (
 	needsReopen need = iota + 1
 	needsBegin
+	needsVersion // that the store is a settle.Versioner
 )
 
 func allCases() []testCase {
 	return slices.Concat(
-		createCases(), updateCases(), claimCases(), valueCases(), nameCases(), listCases(),
+		createCases(), versionCases(), updateCases(), claimCases(), valueCases(), nameCases(), listCases(),
 		contextCases(), faultCases(), hookCases(), txCases(), raceCases(), reopenCases(),
 	)
 }

@@ -139,10 +139,31 @@ func (x Fault) is() bool { return x.Before != nil || x.Twice || x.After != nil }
 // twice answers what the second one got: what the first one got stays claimed
 // under the token until its lease ends, as after any claim whose answer was lost.
 //
-// The result has what store says about settle.Local. Execute gives a local store
+// The result is a settle.Versioner if store is one: asking for a version is an OpGet. It has what store says about settle.Local. Execute gives a local store
 // contexts that are never done, so a plan with Hang wants a store that is not:
 // Wrap(struct{ settle.Store }{store}, plan) hides it. The result is safe for concurrent use.
-func Wrap(store settle.Store, plan Plan) settle.Store { return &wrapped{store: store, plan: plan} }
+func Wrap(store settle.Store, plan Plan) settle.Store {
+	w := &wrapped{store: store, plan: plan}
+	if v, ok := store.(settle.Versioner); ok {
+		return &versioned{wrapped: w, versions: v}
+	}
+	return w
+}
+
+// versioned is a wrapped settle.Versioner.
+type versioned struct {
+	*wrapped
+	versions settle.Versioner
+}
+
+// Version implements settle.Versioner.
+func (v *versioned) Version(ctx context.Context, id string) (version int64, asOf time.Time, err error) {
+	asOf, err = Do(ctx, v.fault(Call{Op: OpGet}), func() (at time.Time, err error) {
+		version, at, err = v.versions.Version(ctx, id)
+		return at, err
+	})
+	return version, asOf, err
+}
 
 type wrapped struct {
 	store settle.Store

@@ -200,3 +200,18 @@ func (l *line) Get(ctx context.Context, id string) (providertest.Object, error) 
 func (l *line) List(ctx context.Context, q providertest.Query) (providertest.Page, error) {
 	return call(ctx, l, func(ctx context.Context) (providertest.Page, error) { return l.api.List(ctx, q) })
 }
+
+// Version implements settle.Versioner, where the store does.
+func (g *Gate) Version(ctx context.Context, id string) (version int64, asOf time.Time, err error) {
+	v, ok := g.store.(settle.Versioner)
+	if !ok {
+		return 0, time.Time{}, ErrDown
+	}
+	asOf, err = through(ctx, g, func(ctx context.Context) (time.Time, error) {
+		var at time.Time
+		var err error
+		version, at, err = v.Version(ctx, id)
+		return at, err
+	})
+	return version, asOf, err
+}
