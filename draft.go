@@ -24,7 +24,7 @@ type draft struct {
 	replaced  *Write                      // the former try, losing its intent in the same commit
 	read      any                         // the request as it was read back from its stored form; see Executor.sent
 	seen      bool                        // this process has seen the intent settled
-	known     *Record                     // and has its record, which is not to be changed
+	known     *Record                     // and has its record
 }
 
 // flight keys what callers share: the same operation asked for in the same way.

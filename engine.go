@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"hash/maphash"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
@@ -185,7 +184,7 @@ func Open(store Store, opts *Options) (*Engine, error) {
 	}
 	e := &Engine{
 		store: store, counts: counts, opts: o, obs: o.Observer,
-		known: intents{seed: maphash.MakeSeed()}, kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
+		kinds: make(map[string]kind), flights: make(map[string]*flight), wake: make(chan struct{}, 1),
 		feedWake: make(chan struct{}, 1),
 	}
 	e.renewals, e.work, e.versions = newRenewer(e), newWorkload(), versionsOf(store, &o)

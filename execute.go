@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -29,26 +30,26 @@ func (e *Engine) execute(ctx context.Context, fl *flight, k kind, d *draft) (*Re
 // glance answers a replay with one read, where a read costs no round trip or the intent was
 // seen before: ok if the operation is settled, or the call is refused because of what is
 // stored. Everything else goes the long way, which finds out again. Of a record that is remembered it reads the version.
-func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r Record, ok bool, err error) {
+func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r *Record, ok bool, err error) {
 	if d.record.Replaces != "" || !e.local && !d.seen {
-		return r, false, nil
+		return nil, false, nil
 	}
 	e.mu.Lock()
 	draining := e.draining
 	e.mu.Unlock()
 	if draining {
-		return r, true, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrDraining}
+		return nil, true, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrDraining}
 	}
 	if d.known != nil {
-		r, ok = e.still(ctx, d.known)
+		r = e.still(ctx, d.known)
 	}
-	if !ok {
-		r, err = e.get(ctx, ByIntent(d.record.Scope, d.record.Kind, d.record.Subject, d.record.Purpose))
-		if err != nil || !r.State.Settled() {
-			return r, false, nil //nolint:nilerr // the long way says what is wrong
+	if r == nil {
+		now, err := e.get(ctx, ByIntent(d.record.Scope, d.record.Kind, d.record.Subject, d.record.Purpose))
+		if err != nil || !now.State.Settled() {
+			return nil, false, nil //nolint:nilerr // the long way says what is wrong
 		}
-		if e.versions != nil {
-			e.known.keep(&r)
+		if r = &now; e.versions != nil {
+			e.known.keep(r)
 		}
 	}
 	r, _, err = e.meet(ctx, e.store, k, d, r, Index{})
@@ -98,31 +99,31 @@ func (e *Engine) getOn(ctx context.Context, on committer, by Index) (Record, err
 }
 
 // newUndo checks what only matters for a compensation that does not exist yet.
-func (e *Engine) newUndo(ctx context.Context, on committer, k kind, d *draft) (Record, bool, error) {
+func (e *Engine) newUndo(ctx context.Context, on committer, k kind, d *draft) (*Record, bool, error) {
 	twin, err := d.twin, error(nil)
 	if twin == nil {
 		twin, err = e.twin(ctx, on, d)
 	}
 	switch {
 	case err != nil:
-		return Record{}, false, e.storeError(d.do, d.record.Kind, "", err)
+		return nil, false, e.storeError(d.do, d.record.Kind, "", err)
 	case twin != nil && twin.Intent() == d.record.Intent() && d.record.Replaces == "":
-		r, again, err := e.meet(ctx, on, k, d, *twin, Index{})
+		r, again, err := e.meet(ctx, on, k, d, twin, Index{})
 		return r, !again, err
 	case d.ambiguous:
-		return Record{}, false, invalid(d.do, d.record.Kind, "Undoes", "name the reference: the operation has several effects")
+		return nil, false, invalid(d.do, d.record.Kind, "Undoes", "name the reference: the operation has several effects")
 	case twin != nil:
 		if ok, err := sameRequest(k, twin, d.record.Request); err != nil || !ok {
 			err := d.mismatch(twin, err)
 			e.prevented(ctx, d.record.Kind, twin, err)
-			return Record{}, false, err
+			return nil, false, err
 		}
 		e.prevented(ctx, d.record.Kind, twin, nil)
-		return *twin, true, nil
+		return twin, true, nil
 	case on == committer(e.store):
-		return Record{}, false, e.cancelParent(ctx, d)
+		return nil, false, e.cancelParent(ctx, d)
 	}
-	return Record{}, false, nil
+	return nil, false, nil
 }
 
 // undoesUnsent reports that d compensates an operation of which nothing was sent. That one would be
@@ -205,14 +206,14 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 				return nil, nil, false, err
 			}
 			if found {
-				if r, again, err := e.meet(ctx, on, k, d, rec, Index{}); !again || err != nil {
-					return &r, nil, true, err
+				if r, again, err := e.meet(ctx, on, k, d, &rec, Index{}); !again || err != nil {
+					return r, nil, true, err
 				}
 			}
 		}
 		if d.record.Undoes.Operation != "" {
 			if r, met, err := e.newUndo(ctx, on, k, d); met || err != nil {
-				return &r, nil, met, err
+				return r, nil, met, err
 			}
 		}
 		writes := make([]Write, 1)
@@ -245,8 +246,8 @@ func (e *Engine) create(ctx context.Context, on committer, k kind, d *draft, cla
 			}
 			return &recs[at], cl, false, nil
 		case errors.As(err, &conflict) && conflict.Index.Name != "":
-			if r, again, err := e.meet(ctx, on, k, d, conflict.Existing, conflict.Index); !again || err != nil {
-				return &r, nil, true, err
+			if r, again, err := e.meet(ctx, on, k, d, &conflict.Existing, conflict.Index); !again || err != nil {
+				return r, nil, true, err
 			}
 		case errors.As(err, &conflict):
 			d.replaced, d.parent, d.twin = nil, nil, nil // the parent or the replaced operation moved: read and decide again
@@ -334,42 +335,41 @@ func (e *Engine) birth(k kind, d *draft, claims bool, w *Write) *claim {
 
 // meet compares a call with the operation that exists. again: the call's own
 // operation must now be created, since what stood in its way may be replaced.
-func (e *Engine) meet(ctx context.Context, on committer, k kind, d *draft, cur Record, by Index) (r Record, again bool, err error) {
+func (e *Engine) meet(ctx context.Context, on committer, k kind, d *draft, cur *Record, by Index) (r *Record, again bool, err error) {
 	r, again, err = e.compare(ctx, on, k, d, cur, by)
 	if !again {
-		e.prevented(ctx, d.record.Kind, &r, err)
+		e.prevented(ctx, d.record.Kind, cmp.Or(r, cur), err)
 	}
 	return r, again, err
 }
 
-func (e *Engine) compare(ctx context.Context, on committer, k kind, d *draft, cur Record, by Index) (r Record, again bool, err error) {
+func (e *Engine) compare(ctx context.Context, on committer, k kind, d *draft, cur *Record, by Index) (r *Record, again bool, err error) {
 	mine := &d.record
 	same := cur.Kind == mine.Kind && cur.Intent() == mine.Intent()
 	switch {
 	case by.Name == IndexHold && !same:
-		return Record{}, false, &Error{Do: d.do, Kind: mine.Kind, ID: cur.ID, State: cur.State, Err: ErrHeld}
+		return nil, false, &Error{Do: d.do, Kind: mine.Kind, ID: cur.ID, State: cur.State, Err: ErrHeld}
 	case !same:
-		return Record{}, false, d.conflict(&cur, "Key", "the key is known with another intent")
+		return nil, false, d.conflict(cur, "Key", "the key is known with another intent")
 	case mine.Replaces != "" && cur.ID == mine.Replaces:
-		return Record{}, true, e.replace(k, d, &cur)
+		return nil, true, e.replace(k, d, cur)
 	case mine.Replaces != "" && cur.Replaces != mine.Replaces:
-		return Record{}, false, d.conflict(&cur, "Replaces", "another operation of this intent is live")
+		return nil, false, d.conflict(cur, "Replaces", "another operation of this intent is live")
 	case cur.Fingerprint.IsZero():
 		return cur, false, nil // a tombstone: canceled, before anything is compared
 	case d.givenKey && cur.Key != mine.Key:
-		return Record{}, false, d.conflict(&cur, "Key", "the intent is known under another key")
+		return nil, false, d.conflict(cur, "Key", "the intent is known under another key")
 	}
 	ok := cur.Fingerprint.Sum == mine.Fingerprint.Sum
 	if cur.Fingerprint.Rule != mine.Fingerprint.Rule || !slices.Equal(cur.Fingerprint.Volatile, mine.Fingerprint.Volatile) {
-		ok, err = sameRequest(k, &cur, mine.Request) // by the rule of the record, not today's
+		ok, err = sameRequest(k, cur, mine.Request) // by the rule of the record, not today's
 	}
 	if err != nil || !ok {
-		return Record{}, false, d.mismatch(&cur, err)
+		return nil, false, d.mismatch(cur, err)
 	}
 	if !cur.mayHaveLeft() && !cur.State.Settled() && !cur.Claimed() && cur.Withdrawn == "" && string(cur.Request) != string(mine.Request) {
-		now := cur // only here it must outlive the call
-		r, err := e.refresh(ctx, on, d, &now)
-		return *r, false, err
+		r, err := e.refresh(ctx, on, d, cur)
+		return r, false, err
 	}
 	return cur, false, nil
 }

@@ -165,7 +165,7 @@ func (x *Executor[Req, Res]) Execute(ctx context.Context, op Operation[Req]) (Ou
 		if err != nil {
 			return x.refused(err)
 		}
-		return x.verdict(do, r, true)
+		return x.verdict(do, *r, true)
 	}
 	if d, err = x.complete(d, op); err != nil {
 		return x.refused(err)

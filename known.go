@@ -2,7 +2,6 @@ package settle
 
 import (
 	"context"
-	"hash/maphash"
 	"sync"
 )
 
@@ -16,25 +15,18 @@ const (
 
 // intents remembers which intents this process has seen settled lately, and, where the store tells a
 // record's version for less than the record (Versioner), their records: a repeat then reads before it tries to create, and
-// reads little. It only chooses the shorter way: forgetting one, or taking one for another, costs a round trip and changes
+// reads little. It only chooses the shorter way: forgetting one costs a round trip and changes
 // nothing, and no record is believed before the store has said that it is still so (I13).
 type intents struct {
-	seed maphash.Seed
-
 	mu       sync.Mutex
-	now, old map[uint64]*Record // nil: only that it was settled
-	kept     int                // bytes of the records in now
+	now, old map[place]*Record // nil: only that it was settled
+	kept     int               // bytes of the records in now
 }
 
-func (s *intents) sum(r *Record) uint64 {
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	for _, part := range [...]string{r.Scope, r.Kind, r.Subject, r.Purpose} {
-		h.WriteString(part)
-		h.WriteByte(0)
-	}
-	return h.Sum64()
-}
+// place is an intent of a kind.
+type place struct{ scope, kind, subject, purpose string }
+
+func placeOf(r *Record) place { return place{r.Scope, r.Kind, r.Subject, r.Purpose} }
 
 // note remembers the intent of r.
 func (s *intents) note(r *Record) { s.put(r, nil) }
@@ -45,57 +37,53 @@ func (s *intents) keep(r *Record) {
 		s.note(r)
 		return
 	}
-	c := r.Clone()
-	s.put(r, &c)
+	s.put(r, new(r.Clone()))
 }
 
 func sizeOf(r *Record) int { return recordSize + len(r.Request) + len(r.Result) }
 
-func (s *intents) put(r, record *Record) {
-	x := s.sum(r)
+func (s *intents) put(r, m *Record) {
+	x := placeOf(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.now) >= maxKnown || s.kept >= maxKept {
 		s.now, s.old, s.kept = nil, s.now, 0
 	}
 	if s.now == nil {
-		s.now = make(map[uint64]*Record)
+		s.now = make(map[place]*Record)
 	}
 	if had := s.now[x]; had != nil {
 		s.kept -= sizeOf(had)
 	}
-	if record != nil {
-		s.kept += sizeOf(record)
+	if m != nil {
+		s.kept += sizeOf(m)
 	}
-	s.now[x] = record
+	s.now[x] = m
 }
 
-// was reports whether the intent of r was seen lately, and returns its record as it was then, if that is kept. It is shared:
-// whoever hands it on makes a copy.
-func (s *intents) was(r *Record) (record *Record, ok bool) {
-	x := s.sum(r)
+// was reports whether the intent of r was seen lately, and returns its record as it was then, if that is kept. It is
+// shared: whoever hands it on makes a copy.
+func (s *intents) was(r *Record) (m *Record, ok bool) {
+	x := placeOf(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if record, ok = s.now[x]; !ok {
-		record, ok = s.old[x]
+	if m, ok = s.now[x]; !ok {
+		m, ok = s.old[x]
 	}
-	if record != nil && record.Intent() != r.Intent() {
-		return nil, ok // another one of the same hash
-	}
-	return record, ok
+	return m, ok
 }
 
-// still returns a copy of a record that is remembered, if the store has no newer one.
-func (e *Engine) still(ctx context.Context, known *Record) (Record, bool) {
+// still returns a copy of a record that is remembered, or nil if the store has a newer one.
+func (e *Engine) still(ctx context.Context, known *Record) *Record {
 	ctx, cancel := e.storeCtx(ctx)
 	defer cancel()
 	version, asOf, err := e.versions.Version(ctx, known.ID)
 	if err != nil || version != known.Version {
-		return Record{}, false
+		return nil
 	}
 	r := known.Clone()
 	r.AsOf = asOf
-	return r, true
+	return &r
 }
 
 // versionsOf is store as a Versioner. A store that seals is none: what it keeps must not be in memory in the clear.

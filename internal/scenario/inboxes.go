@@ -239,7 +239,7 @@ func eventOrphan(t *testing.T, open Open) {
 		if err != nil || r.State != settle.StateCreated {
 			t.Fatalf("%s after 50 minutes, error %v", r.State, err)
 		}
-		l.Elapse(20 * time.Minute)
+		l.Elapse(40 * time.Minute) // of polls of 5 minutes, and a retry of as much and more
 		if r, err = p.Engine.Get(l.Ctx, got.Event); err != nil {
 			t.Fatal(err)
 		}
