@@ -166,11 +166,16 @@ func (c Contract) margin(lease time.Duration) time.Duration {
 	return lease + c.Deadline + c.SettleDelay
 }
 
+// maxAccount bounds an account as it is stored, in bytes: stores keep as much.
+const maxAccount = 512
+
 // problem names the field of c that cannot be worked with, and why.
 func (c Contract) problem(lease time.Duration) (field, reason string) {
 	switch {
 	case c.Account.Provider == "":
 		return "Contract.Account", "the provider must be named"
+	case len(c.Account.String()) > maxAccount:
+		return "Contract.Account", "longer than 512 bytes in all"
 	case c.Deadline <= 0:
 		return "Contract.Deadline", "required: how long one request may take"
 	case c.SettleDelay <= 0:

@@ -40,13 +40,24 @@ func (e *Engine) glance(ctx context.Context, k kind, d *draft) (r *Record, ok bo
 	if draining {
 		return nil, true, &Error{Do: d.do, Kind: d.record.Kind, Err: ErrDraining}
 	}
+	// Nobody is waited for longer than the caller waits: these are reads.
+	if !e.local {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, e.opts.StoreTimeout)
+		defer cancel()
+	}
 	if d.known != nil {
-		r = e.still(ctx, d.known)
+		if r, err = e.still(ctx, d.known); err != nil {
+			return nil, false, nil //nolint:nilerr // the long way says what is wrong
+		}
 	}
 	if r == nil {
-		now, err := e.get(ctx, ByIntent(d.record.Scope, d.record.Kind, d.record.Subject, d.record.Purpose))
-		if err != nil || !now.State.Settled() {
-			return nil, false, nil //nolint:nilerr // the long way says what is wrong
+		now, err := e.store.Get(ctx, ByIntent(d.record.Scope, d.record.Kind, d.record.Subject, d.record.Purpose))
+		if err != nil {
+			return nil, false, nil //nolint:nilerr // as above
+		}
+		if fresh(&now); !now.State.Settled() {
+			return nil, false, nil
 		}
 		if r = &now; e.versions != nil {
 			e.known.keep(r)

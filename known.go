@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -9,8 +10,8 @@ const (
 	// maxKnown bounds each half of what intents remembers, and maxKept the bytes of the records in it.
 	maxKnown = 4096
 	maxKept  = 4 << 20
-	// recordSize is about what a record takes beside its payloads.
-	recordSize = 2 << 10
+	// recordSize is about what a record takes beside its payloads, and partSize what each attempt, reference and the like does.
+	recordSize, partSize = 2 << 10, 1 << 10
 )
 
 // intents remembers which intents this process has seen settled lately, and, where the store tells a
@@ -40,7 +41,11 @@ func (s *intents) keep(r *Record) {
 	s.put(r, new(r.Clone()))
 }
 
-func sizeOf(r *Record) int { return recordSize + len(r.Request) + len(r.Result) }
+// sizeOf is about what a record takes in memory, rather more than less.
+func sizeOf(r *Record) int {
+	return recordSize + len(r.Request) + len(r.Result) + len(r.Message) +
+		partSize*(len(r.Attempts)+len(r.References)+len(r.Ledger)+len(r.Terms.Other)+len(r.Fingerprint.Volatile))
+}
 
 func (s *intents) put(r, m *Record) {
 	x := placeOf(r)
@@ -73,17 +78,21 @@ func (s *intents) was(r *Record) (m *Record, ok bool) {
 	return m, ok
 }
 
-// still returns a copy of a record that is remembered, or nil if the store has a newer one.
-func (e *Engine) still(ctx context.Context, known *Record) *Record {
-	ctx, cancel := e.storeCtx(ctx)
-	defer cancel()
-	version, asOf, err := e.versions.Version(ctx, known.ID)
-	if err != nil || version != known.Version {
-		return nil
+// still returns a copy of a record that is remembered, or nil if the store has another one: of another version, or, since a database
+// that came back from a backup or a replica can make a version once more, of another write.
+func (e *Engine) still(ctx context.Context, known *Record) (*Record, error) {
+	now, err := e.versions.Version(ctx, known.ID)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, nil //nolint:nilnil // there is no such record any more
+	case err != nil:
+		return nil, err
+	case now.Version != known.Version || !now.UpdatedAt.Equal(known.UpdatedAt):
+		return nil, nil //nolint:nilnil // another one
 	}
 	r := known.Clone()
-	r.AsOf = asOf
-	return &r
+	r.AsOf = now.AsOf
+	return &r, nil
 }
 
 // versionsOf is store as a Versioner. A store that seals is none: what it keeps must not be in memory in the clear.

@@ -61,6 +61,7 @@ func TestKnownRecords(t *testing.T) {
 		"due":       func(r *Record) { r.Due = time.Unix(1, 0) },
 		"replaced":  func(r *Record) { r.ReplacedBy = "2" },
 		"large":     func(r *Record) { r.Result = make(Payload, maxKept/64) },
+		"long":      func(r *Record) { r.Ledger = make([]Posting, 100) },
 	} {
 		r := of(1999)
 		spoil(r)
@@ -81,6 +82,4 @@ func TestKnownSealed(t *testing.T) {
 
 type versioned struct{ Store }
 
-func (versioned) Version(context.Context, string) (int64, time.Time, error) {
-	return 0, time.Time{}, nil
-}
+func (versioned) Version(context.Context, string) (Record, error) { return Record{}, nil }

@@ -3,6 +3,7 @@ package settle_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,10 +26,10 @@ func (c *counting) Get(ctx context.Context, by settle.Index) (settle.Record, err
 	return c.Store.Get(ctx, by)
 }
 
-func (c *counting) Version(ctx context.Context, id string) (int64, time.Time, error) {
+func (c *counting) Version(ctx context.Context, id string) (settle.Record, error) {
 	c.versions++
 	if c.err != nil {
-		return 0, time.Time{}, c.err
+		return settle.Record{}, c.err
 	}
 	return c.Store.Version(ctx, id)
 }
@@ -111,8 +112,8 @@ func TestI13_KnownReplay(t *testing.T) {
 			s.err = fault
 			out, err := again(p)
 			rig.OK(t, err)
-			if out.ID != first.ID || s.gets == 0 {
-				t.Errorf("%v, after %d reads", out.Record, s.gets)
+			if out.ID != first.ID || s.versions != 1 {
+				t.Errorf("%v, after %d reads of a version", out.Record, s.versions)
 			}
 		})
 	}
@@ -152,4 +153,107 @@ func TestI13_KnownReplaced(t *testing.T) {
 			}
 		}
 	})
+}
+
+// swapped is a store that another takes the place of, as a replica does that is promoted.
+type swapped struct{ *memstore.Store }
+
+// TestI13_KnownFailover: a replica takes over that has not seen the outcome, and comes to another one under the same version. What
+// counts is what the store says now, not what this process has seen.
+func TestI13_KnownFailover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &swapped{memstore.New(nil)}
+		r := rig.New(t, s, nil)
+		p := r.Start(nil)
+		r.Provider.Script(pt.Decline("stolen_card"))
+		op := rig.Op("order-1", 1999, "EUR")
+		var out settle.Outcome[pt.Receipt]
+		for range 3 {
+			var err error
+			out, err = p.Charges.Execute(t.Context(), op)
+			rig.Is(t, err, settle.ErrFailed)
+		}
+		first := out.Record.Clone()
+		first.State, first.References, first.Result, first.Code, first.Message = settle.StateSubmitting, nil, nil, "", ""
+		first.Attempts = []settle.Attempt{{N: 1, Grace: first.Attempts[0].Grace}}
+		first.Token = "dead"
+		s.Store = memstore.New(nil)
+		time.Sleep(time.Second)
+		recs, err := s.Commit(t.Context(), settle.Change{ID: "c", Writes: []settle.Write{{Record: first, DueIn: time.Second}}})
+		rig.OK(t, err)
+		won := recs[0].Clone()
+		won.Token, won.State = "", settle.StateSucceeded
+		won.Attempts[0].Fate, won.Attempts[0].End = settle.FateApplied, won.AsOf
+		won.References = []settle.Reference{{Ref: "ch_1", Rank: settle.RankSucceeded}}
+		_, err = s.Commit(t.Context(), settle.Change{ID: "d", Writes: []settle.Write{{Record: won, IfVersion: 1, DueIn: settle.Never}}})
+		rig.OK(t, err)
+		again, err := p.Charges.Execute(t.Context(), op)
+		rig.OK(t, err)
+		if again.State != settle.StateSucceeded || again.Version != out.Version {
+			t.Errorf("it says %v", again.Record)
+		}
+	})
+}
+
+// mutestore is a store over a network that answers no more.
+type mutestore struct {
+	*memstore.Store
+	now atomic.Bool
+}
+
+func (s *mutestore) LocalReads() bool { return false }
+
+func (s *mutestore) wait(ctx context.Context) error {
+	if !s.now.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *mutestore) Get(ctx context.Context, by settle.Index) (settle.Record, error) {
+	if err := s.wait(ctx); err != nil {
+		return settle.Record{}, err
+	}
+	return s.Store.Get(ctx, by)
+}
+
+func (s *mutestore) Commit(ctx context.Context, c settle.Change) ([]settle.Record, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Commit(ctx, c)
+}
+
+func (s *mutestore) Version(ctx context.Context, id string) (settle.Record, error) {
+	if err := s.wait(ctx); err != nil {
+		return settle.Record{}, err
+	}
+	return s.Store.Version(ctx, id)
+}
+
+// TestReplayOfASilentStore: whatever this process knows of an operation, a caller waits for the store no longer than it said.
+func TestReplayOfASilentStore(t *testing.T) {
+	for repeats := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			s := &mutestore{Store: memstore.New(nil)}
+			r := rig.New(t, s, nil)
+			p := r.Start(nil)
+			for range repeats {
+				_, err := p.Charges.Execute(t.Context(), rig.Op("order-1", 1999, "EUR"))
+				rig.OK(t, err)
+			}
+			s.now.Store(true)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err := p.Charges.Execute(ctx, rig.Op("order-1", 1999, "EUR"))
+			rig.Is(t, err, settle.ErrPending)
+			rig.Is(t, err, context.DeadlineExceeded)
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("after %d repeats it took %v", repeats, took)
+			}
+			s.now.Store(false)
+		})
+	}
 }

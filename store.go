@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -97,12 +98,13 @@ type Local interface {
 
 // Versioner is an optional interface of a Store that tells the version of a record for less than the record. Execute then
 // keeps a few settled records in memory, some megabytes at most, and answers repeats from there when the store says that they are
-// as they were. It makes replays cheaper and nothing safer. It is not used where Options.Sealer is set.
+// as they were. It makes replays cheaper and nothing safer. It is not used where Options.Sealer is set. A store that wraps
+// another and changes what Get returns must not let the other's Version through.
 type Versioner interface {
-	// Version returns the version of the record with that id, and the store's time.
+	// Version returns the record with that id as far as its ID, Version, UpdatedAt and AsOf go. All else is zero.
 	//
-	//   - S11: it is that of the record which Get would return; ErrNotFound if there is none.
-	Version(ctx context.Context, id string) (version int64, asOf time.Time, err error)
+	//   - S11: they are those of the record which Get would return; ErrNotFound if there is none.
+	Version(ctx context.Context, id string) (Record, error)
 }
 
 // Tx is a store inside a transaction of the application: what it writes commits
@@ -229,7 +231,7 @@ func (r *Record) HeldName() string {
 func (r *Record) OwnedRefs() []string {
 	var out []string
 	for _, ref := range r.References {
-		if ref.Ref != "" && !ref.Foreign {
+		if ref.Ref != "" && !ref.Foreign && !slices.Contains(out, ref.Ref) {
 			out = append(out, ref.Ref)
 		}
 	}

@@ -197,6 +197,12 @@ func (s *Store) apply(c settle.Change) (recs []*settle.Record, now time.Time, re
 	for i := range c.Writes {
 		if recs[i], err = s.write(&c.Writes[i], c.ID, now); err != nil {
 			s.rollback(mark)
+			var x *settle.ConflictError // what this change wrote before is nobody's any more
+			if errors.As(err, &x) && x.Index.Name == "" {
+				if r := s.rows[x.Existing.ID]; r != nil {
+					x.Existing = copyOf(r.rec, now)
+				}
+			}
 			return nil, now, false, err
 		}
 	}

@@ -93,12 +93,12 @@ func (s *Store) get(ctx context.Context, by settle.Index) (*settle.Record, time.
 }
 
 // Version implements [settle.Versioner].
-func (s *Store) Version(ctx context.Context, id string) (int64, time.Time, error) {
+func (s *Store) Version(ctx context.Context, id string) (settle.Record, error) {
 	rec, now, err := s.get(ctx, settle.ByID(id))
 	if err != nil {
-		return 0, time.Time{}, err
+		return settle.Record{}, err
 	}
-	return rec.Version, now, nil
+	return settle.Record{ID: rec.ID, Version: rec.Version, UpdatedAt: rec.UpdatedAt, AsOf: now}, nil
 }
 
 // Claim implements [settle.Store].

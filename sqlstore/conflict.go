@@ -26,10 +26,10 @@ func (s *Store) refusal(ctx context.Context, q runner, c *settle.Change, before 
 	w := &c.Writes[n]
 	if w.IfVersion > 0 {
 		now, err := s.get(ctx, q, settle.ByID(w.Record.ID))
-		if err != nil {
+		switch own := made(c, n); {
+		case err != nil && (!own || !errors.Is(err, settle.ErrNotFound)): // what c created is not there any more
 			return nil, err
-		}
-		if moved(w, &now) && !made(c, n) {
+		case err == nil && !own && moved(w, &now):
 			return nil, &settle.ConflictError{Existing: now}
 		}
 	}

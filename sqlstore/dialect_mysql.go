@@ -28,18 +28,20 @@ const (
 			at_2 = CASE version WHEN 1 THEN updated_at ELSE at_2 END, state = {state}, version = version + 1, token = {token},
 			account = {account}, ref = {ref}, refs = {refs}, body = {body}, request = {request}, result = {result}`
 
-	// The id of the row that holds a further reference. No operation has it, and no other reference: lengths tell where each part ends.
-	myRefID = `CONCAT('ref:', LEFT(SHA2(CONCAT(LENGTH(k.account), ':', k.account, LENGTH(k.kind), ':', k.kind, k.ref), 256), 60))`
+	// The id of the row that holds a further reference. No operation has it, and no other reference. The parts are parameters of the
+	// INSERT itself: in a SELECT or a derived table they would take the connection's character set, and bytes that are none of it be lost.
+	myRefID = `CONCAT('ref:', LEFT(SHA2(CONCAT(HEX({account}), ':', HEX({kind}), ':', HEX({ref})), 256), 60))`
 
-	// A batch, in the order of rowParams. A value that does not fit is an error, where the default would be NULL.
+	// A batch, in the order of rowParams. MariaDB cuts what is longer than a column here, MySQL refuses it: each is one byte longer, in
+	// hexadecimal, than that of the table, which refuses what is left.
 	myRows = `JSON_TABLE({rows}, '$[*]' COLUMNS (
-		id VARCHAR(128) PATH '$[0]' ERROR ON ERROR, scope VARCHAR(510) PATH '$[1]' ERROR ON ERROR, kind VARCHAR(510) PATH '$[2]' ERROR ON ERROR,
-		op_key VARCHAR(510) PATH '$[3]' ERROR ON ERROR, subject VARCHAR(510) PATH '$[4]' ERROR ON ERROR, purpose VARCHAR(510) PATH '$[5]' ERROR ON ERROR,
-		retired VARCHAR(128) PATH '$[6]' ERROR ON ERROR, hold VARCHAR(510) PATH '$[7]' ERROR ON ERROR, account VARCHAR(1024) PATH '$[8]' ERROR ON ERROR,
-		ref VARCHAR(510) PATH '$[9]' ERROR ON ERROR, refs VARCHAR(32) PATH '$[10]' ERROR ON ERROR, state VARCHAR(64) PATH '$[11]' ERROR ON ERROR,
-		was BIGINT PATH '$[12]' ERROR ON ERROR, token VARCHAR(128) PATH '$[13]' ERROR ON ERROR, if_token VARCHAR(128) PATH '$[14]' ERROR ON ERROR,
+		id VARCHAR(130) PATH '$[0]' ERROR ON ERROR, scope VARCHAR(512) PATH '$[1]' ERROR ON ERROR, kind VARCHAR(512) PATH '$[2]' ERROR ON ERROR,
+		op_key VARCHAR(512) PATH '$[3]' ERROR ON ERROR, subject VARCHAR(512) PATH '$[4]' ERROR ON ERROR, purpose VARCHAR(512) PATH '$[5]' ERROR ON ERROR,
+		retired VARCHAR(130) PATH '$[6]' ERROR ON ERROR, hold VARCHAR(512) PATH '$[7]' ERROR ON ERROR, account VARCHAR(1026) PATH '$[8]' ERROR ON ERROR,
+		ref VARCHAR(512) PATH '$[9]' ERROR ON ERROR, refs VARCHAR(34) PATH '$[10]' ERROR ON ERROR, state VARCHAR(66) PATH '$[11]' ERROR ON ERROR,
+		was BIGINT PATH '$[12]' ERROR ON ERROR, token VARCHAR(130) PATH '$[13]' ERROR ON ERROR, if_token VARCHAR(130) PATH '$[14]' ERROR ON ERROR,
 		due_in BIGINT PATH '$[15]' ERROR ON ERROR, created BIGINT PATH '$[16]' ERROR ON ERROR, body LONGTEXT PATH '$[17]' ERROR ON ERROR,
-		request LONGTEXT PATH '$[18]' ERROR ON ERROR, result LONGTEXT PATH '$[19]' ERROR ON ERROR, write_id VARCHAR(128) PATH '$[20]' ERROR ON ERROR,
+		request LONGTEXT PATH '$[18]' ERROR ON ERROR, result LONGTEXT PATH '$[19]' ERROR ON ERROR, write_id VARCHAR(130) PATH '$[20]' ERROR ON ERROR,
 		entry LONGTEXT PATH '$[21]' ERROR ON ERROR, at BIGINT PATH '$[22]' ERROR ON ERROR)) v`
 )
 
@@ -73,8 +75,8 @@ func MySQL() Dialect {
 			WHERE id = {id} AND version = {was}`,
 		row: `SELECT version, token, due, created_at, body, ` + myNow + ` FROM settle_operation WHERE id = {id} FOR UPDATE`,
 		addRef: `INSERT INTO settle_operation (id, scope, kind, subject, purpose, retired, account, ref, refs, state, version, token,
-			created_at, updated_at, body, write_id, entry) SELECT k.id, '', k.kind, {id}, '', k.id, k.account, k.ref, '', 'reference', 0, '', 0, 0, '', '', ''
-			FROM (SELECT ` + myRefID + ` AS id, k.* FROM (SELECT {account} AS account, {kind} AS kind, {ref} AS ref) k) k`,
+			created_at, updated_at, body, write_id, entry)
+			VALUES (` + myRefID + `, '', {kind}, {id}, '', id, {account}, {ref}, '', 'reference', 0, '', 0, 0, '', '', '')`,
 		// The owner is named: a reference that went to another row meanwhile stays there.
 		dropRef:  `DELETE FROM settle_operation WHERE account = {account} AND kind = {kind} AND ref = {ref} AND subject = {id} AND version = 0`,
 		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES ({id}, {version}, {write}, {now}, {entry})`,
@@ -87,7 +89,7 @@ func MySQL() Dialect {
 			"ref": `SELECT ` + myRecord + ` FROM settle_operation r JOIN settle_operation o ON o.id = CASE r.version WHEN 0 THEN r.subject ELSE r.id END
 				WHERE r.account = {name0} AND r.kind = {name1} AND r.ref = {name2}`,
 		},
-		versionOf: `SELECT version, ` + myStart + ` FROM settle_operation WHERE id = {id} AND version > 0`,
+		versionOf: `SELECT version, updated_at, ` + myStart + ` FROM settle_operation WHERE id = {id} AND version > 0`,
 		rival: `SELECT ` + myRecord + ` FROM settle_operation o
 			WHERE scope = {scope} AND kind = {kind} AND subject = {subject} AND purpose = {purpose} AND retired = '' AND op_key <=> NULLIF({key}, '')
 			AND NOT EXISTS (SELECT 1 FROM settle_operation x WHERE x.id = {id})`,

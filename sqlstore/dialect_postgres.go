@@ -139,7 +139,7 @@ func PostgreSQL() Dialect {
 		// The owner is named: a reference that went to another row meanwhile stays there.
 		dropRef:   `DELETE FROM settle_reference WHERE account = {account} AND kind = {kind} AND ref = {ref} AND operation = {id}`,
 		addEntry:  `INSERT INTO settle_history (operation, seq, write_id, at, entry) VALUES ({id}, {version}, {write}, {now}, {entry})`,
-		versionOf: `SELECT version, ` + pgNow + ` FROM settle_operation WHERE id = {id}`,
+		versionOf: `SELECT version, updated_at, ` + pgNow + ` FROM settle_operation WHERE id = {id}`,
 		getBy: map[string]string{
 			"id": `SELECT ` + pgRecord + ` FROM settle_operation o WHERE id = {id}`,
 			"key": `SELECT ` + pgRecord + ` FROM settle_operation o

@@ -74,7 +74,7 @@ func SQLite() Dialect {
 			AND operation = (SELECT n FROM settle_operation WHERE id = {id})`,
 		addEntry: `INSERT INTO settle_history (operation, seq, write_id, at, entry)
 			SELECT n, {version}, {write}, {now}, {entry} FROM settle_operation WHERE id = {id}`,
-		versionOf: `SELECT version FROM settle_operation WHERE id = {id}`,
+		versionOf: `SELECT version, updated_at FROM settle_operation WHERE id = {id}`,
 		getBy: map[string]string{
 			"id": `SELECT ` + sqliteRecord + ` FROM settle_operation o WHERE id = {id}`,
 			"key": `SELECT ` + sqliteRecord + ` FROM settle_operation o

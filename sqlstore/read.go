@@ -61,35 +61,35 @@ func (s *Store) reading(ctx context.Context, doing string, read func() error) er
 }
 
 // Version implements settle.Versioner.
-func (s *Store) Version(ctx context.Context, id string) (version int64, asOf time.Time, err error) {
+func (s *Store) Version(ctx context.Context, id string) (r settle.Record, err error) {
 	err = s.reading(ctx, "version", func() (err error) {
-		version, asOf, err = s.version(s.point(ctx), id)
+		r, err = s.version(s.point(ctx), id)
 		return err
 	})
-	return version, asOf, err
+	return r, err
 }
 
-func (s *Store) version(ctx context.Context, id string) (version int64, asOf time.Time, err error) {
-	var v, now any // the cheap way to scan a number
-	to := []any{&v, &now}
+func (s *Store) version(ctx context.Context, id string) (settle.Record, error) {
+	var version, updated, now any // the cheap way to scan a number
+	to := []any{&version, &updated, &now}
 	if !s.d.serverClock {
-		to = to[:1]
+		to = to[:2]
 	}
 	found, err := runner{s: s}.one(ctx, &s.q.versionOf, []any{bytesOf(id)}, func(rows *sql.Rows) error { return rows.Scan(to...) })
 	switch {
 	case err != nil:
-		return 0, asOf, failed("get the version", err)
+		return settle.Record{}, failed("get the version", err)
 	case !found:
-		return 0, asOf, settle.ErrNotFound
+		return settle.Record{}, settle.ErrNotFound
 	}
 	if !s.d.serverClock {
 		now = micros()
 	}
-	version, ok := v.(int64)
+	v, ok := version.(int64)
 	if !ok {
-		return 0, asOf, failed("get the version", fmt.Errorf("%w: no version", settle.ErrCorrupt))
+		return settle.Record{}, failed("get the version", fmt.Errorf("%w: no version", settle.ErrCorrupt))
 	}
-	return version, timed(now), nil
+	return settle.Record{ID: id, Version: v, UpdatedAt: timed(updated), AsOf: timed(now)}, nil
 }
 
 func (s *Store) get(ctx context.Context, q runner, by settle.Index) (r settle.Record, err error) {

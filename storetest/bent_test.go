@@ -23,7 +23,7 @@ type bent struct {
 	batch   func(ctx context.Context, held []settle.Held, lease time.Duration) ([]error, error)
 	list    func(ctx context.Context, q settle.Query) ([]settle.Record, error)
 	history func(ctx context.Context, id string, after int64, limit int) ([]settle.Entry, error)
-	version func(ctx context.Context, id string) (int64, time.Time, error)
+	version func(ctx context.Context, id string) (settle.Record, error)
 
 	mu   sync.Mutex // for what a mutant remembers
 	seen map[string]struct{}
@@ -72,7 +72,7 @@ func (b *bent) History(ctx context.Context, id string, after int64, limit int) (
 	return b.history(ctx, id, after, limit)
 }
 
-func (b *bent) Version(ctx context.Context, id string) (int64, time.Time, error) {
+func (b *bent) Version(ctx context.Context, id string) (settle.Record, error) {
 	return b.version(ctx, id)
 }
 

@@ -11,7 +11,7 @@ var clauses = map[string]string{
 	"S6":  "an error other than those listed says nothing about what happened (I15). ErrUncommitted means that a lock could not be had and nothing was done.",
 	"S7":  "what a nil error reported survives the death of the process and, unless the store says otherwise, loss of power.",
 	"S10": "ErrNotFound if none has it. A record that was replaced has lost its intent and key, a released hold its name.",
-	"S11": "it is that of the record which Get would return; ErrNotFound if there is none.",
+	"S11": "they are those of the record which Get would return; ErrNotFound if there is none.",
 	"S20": "a write with IfVersion 0 creates the record, else it replaces the one whose stored version is IfVersion. The store sets Version to IfVersion+1, UpdatedAt and AsOf to its time, CreatedAt too on creation (later it stays as stored), and Due from DueIn; Keep means Never on creation.",
 	"S21": "the stored version differs: a *ConflictError with the zero Index and the record as it is; nothing is written. ErrNotFound if there is no such record.",
 	"S22": "IfToken is set and the stored token differs, or its lease has ended: likewise.",

@@ -136,6 +136,18 @@ func nameMutants() []mutant {
 			}),
 		},
 		{
+			name: "what a change has created is not found when it is refused", cases: []string{"S23/created_and_written"},
+			bend: func(b *bent) {
+				b.commit = func(ctx context.Context, c settle.Change) ([]settle.Record, error) {
+					rs, err := b.Store.Commit(ctx, c)
+					if n := len(c.Writes); err != nil && n > 1 && c.Writes[0].IfVersion == 0 && c.Writes[n-1].Record.ID == c.Writes[0].Record.ID {
+						return nil, settle.ErrNotFound
+					}
+					return rs, err
+				}
+			},
+		},
+		{
 			name: "references beyond the first are nobody's", cases: []string{"S23/reference_order", "S23/one_reference"},
 			bend: func(b *bent) {
 				b.commit = func(ctx context.Context, c settle.Change) ([]settle.Record, error) {

@@ -20,6 +20,7 @@ func nameCases() []testCase {
 		{clause: "S23", name: "reference_owned", proves: "a reference that another record owns is a conflict naming it, on updates too", run: referenceOwned},
 		{clause: "S23", name: "reference_foreign", proves: "a foreign reference, and evidence without one, are no names", run: referenceForeign},
 		{clause: "S23", name: "reference_order", proves: "the references of a record are names whatever their order, and one that is given up is free", run: referenceOrder},
+		{clause: "S23", name: "created_and_written", proves: "a change that creates a record and writes it again is refused for a name like any other", run: createdAndWritten},
 		{clause: "S23", name: "own_names", proves: "an update is never in conflict with the record's own names", run: ownNames},
 	}
 	for _, x := range identities {
@@ -331,6 +332,20 @@ func referenceOrder(t tester, e *env) {
 	if n := len(e.list(t, settle.Query{})); n != 2 {
 		t.Errorf("the store has %d records, want 2", n)
 	}
+}
+
+func createdAndWritten(t tester, e *env) {
+	ref := []settle.Reference{{Ref: "pi_1"}}
+	owner := e.create(t, func(r *settle.Record) { r.References = ref })
+	r := e.record()
+	next := r
+	next.Version, next.References = 1, ref
+	e.refused(t, e.change(create(r), update(next)), settle.ByRef(account, kind, "pi_1"), owner.ID)
+	e.none(t, settle.ByID(r.ID))
+	// The same reference twice is one.
+	next.References = []settle.Reference{{Ref: "pi_2"}, {Ref: "pi_2"}}
+	e.commit(t, create(r), update(next))
+	e.owns(t, settle.ByRef(account, kind, "pi_2"), r.ID)
 }
 
 func ownNames(t tester, e *env) {

@@ -157,12 +157,8 @@ type versioned struct {
 }
 
 // Version implements settle.Versioner.
-func (v *versioned) Version(ctx context.Context, id string) (version int64, asOf time.Time, err error) {
-	asOf, err = Do(ctx, v.fault(Call{Op: OpGet}), func() (at time.Time, err error) {
-		version, at, err = v.versions.Version(ctx, id)
-		return at, err
-	})
-	return version, asOf, err
+func (v *versioned) Version(ctx context.Context, id string) (settle.Record, error) {
+	return Do(ctx, v.fault(Call{Op: OpGet}), func() (settle.Record, error) { return v.versions.Version(ctx, id) })
 }
 
 type wrapped struct {

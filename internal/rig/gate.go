@@ -202,16 +202,10 @@ func (l *line) List(ctx context.Context, q providertest.Query) (providertest.Pag
 }
 
 // Version implements settle.Versioner, where the store does.
-func (g *Gate) Version(ctx context.Context, id string) (version int64, asOf time.Time, err error) {
+func (g *Gate) Version(ctx context.Context, id string) (settle.Record, error) {
 	v, ok := g.store.(settle.Versioner)
 	if !ok {
-		return 0, time.Time{}, ErrDown
+		return settle.Record{}, ErrDown
 	}
-	asOf, err = through(ctx, g, func(ctx context.Context) (time.Time, error) {
-		var at time.Time
-		var err error
-		version, at, err = v.Version(ctx, id)
-		return at, err
-	})
-	return version, asOf, err
+	return through(ctx, g, func(ctx context.Context) (settle.Record, error) { return v.Version(ctx, id) })
 }

@@ -23,7 +23,7 @@ DEALLOCATE PREPARE settle;
 INSERT INTO settle_operation (id, scope, kind, subject, purpose, retired, account, ref, refs, state, version, token, created_at, updated_at,
   body, write_id, entry)
   SELECT k.id, '', k.kind, k.operation, '', k.id, k.account, k.ref, '', 'reference', 0, '', 0, 0, '', '', ''
-  FROM (SELECT CONCAT('ref:', LEFT(SHA2(CONCAT(LENGTH(k.account), ':', k.account, LENGTH(k.kind), ':', k.kind, k.ref), 256), 60)) AS id, k.*
+  FROM (SELECT CONCAT('ref:', LEFT(SHA2(CONCAT(HEX(k.account), ':', HEX(k.kind), ':', HEX(k.ref)), 256), 60)) AS id, k.*
     FROM settle_reference k) k
   WHERE NOT EXISTS (SELECT 1 FROM settle_operation o WHERE o.account = k.account AND o.kind = k.kind AND o.ref = k.ref)
   ON DUPLICATE KEY UPDATE version = settle_operation.version;
