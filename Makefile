@@ -51,7 +51,7 @@ test: ## Vet and test every module, with the race detector
 	done
 
 # Without the race detector: what it would watch is what it watches in `make test`. The seeds of random runs are printed.
-LIFE := (Postgres|MySQL)(Authority|Sealed|Reports|Events|LedgerModel|Feed|Traces|Conformance)|SQLite(Feed|Traces|Invariants|Reports)
+LIFE := (Postgres|MySQL)(Authority|Sealed|Reports|Events|LedgerModel|Feed|Traces|Conformance)|SQLite(Feed|Traces|Invariants|Reports)|LikeTheReference
 
 .PHONY: test-life
 test-life: ## More suites on every server, other drivers and isolation levels, whole products (minutes)

@@ -173,7 +173,7 @@ func TestI13_KnownFailover(t *testing.T) {
 			out, err = p.Charges.Execute(t.Context(), op)
 			rig.Is(t, err, settle.ErrFailed)
 		}
-		first := out.Record.Clone()
+		first := out.Clone()
 		first.State, first.References, first.Result, first.Code, first.Message = settle.StateSubmitting, nil, nil, "", ""
 		first.Attempts = []settle.Attempt{{N: 1, Grace: first.Attempts[0].Grace}}
 		first.Token = "dead"

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -147,6 +148,22 @@ func (s *sceneStore) Get(ctx context.Context, by settle.Index) (out settle.Recor
 	_, err = sceneThrough(s.p, c, func() (string, error) {
 		out, err = s.p.w.store.Get(ctx, by)
 		return s.p.w.found(out, err), err
+	})
+	return keepIf(out, err)
+}
+
+// Version is there where the store has it.
+func (s *sceneStore) Version(ctx context.Context, id string) (out settle.Record, err error) {
+	v, ok := s.p.w.raw.(settle.Versioner)
+	if !ok {
+		return out, errSceneGone
+	}
+	_, err = sceneThrough(s.p, &sceneCall{Site: siteVersion}, func() (string, error) {
+		out, err = v.Version(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%s v%d", s.p.w.label(id), out.Version), nil
 	})
 	return keepIf(out, err)
 }

@@ -17,6 +17,7 @@ const (
 	sitePlace   = "claim retention"   // who looks for what is old
 	siteIntent  = "read the intent"   // is it known?
 	siteID      = "read by id"        // the operation itself, its parent or its child
+	siteVersion = "read the version"  // is it still as it is remembered?
 	siteFirst   = "commit first send" // registration with the first attempt in it
 	siteAttempt = "commit attempt"    // each later attempt
 )

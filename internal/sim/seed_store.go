@@ -124,6 +124,17 @@ func (s seedView) Get(ctx context.Context, by settle.Index) (settle.Record, erro
 	})
 }
 
+// Version implements settle.Versioner.
+func (s seedView) Version(ctx context.Context, id string) (settle.Record, error) {
+	v, ok := s.p.w.store.(settle.Versioner)
+	if !ok {
+		return settle.Record{}, errSeedGone
+	}
+	return seedStoreCall(ctx, s.p, seedGet, func() string { return "version of " + s.p.w.model.alias(id) }, func() (settle.Record, error) {
+		return v.Version(context.Background(), id)
+	})
+}
+
 // Commit implements settle.Store.
 func (s seedView) Commit(ctx context.Context, c settle.Change) ([]settle.Record, error) {
 	w := s.p.w
