@@ -279,6 +279,7 @@ func FuzzCanonical(f *testing.F) {
 // TestI3_CanonicalAgainstOracle is the fuzz target's property on documents
 // that are built to be valid and near each other.
 func TestI3_CanonicalAgainstOracle(t *testing.T) {
+	t.Parallel()
 	rng := newTestRand(t)
 	for range 3000 {
 		a := oracleRandom(rng, 4)

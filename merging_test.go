@@ -73,6 +73,7 @@ func randomEvidence(rng *rand.Rand, progress bool) evidence {
 // own reply, a lookup and a person may close depends on instants, which are fixed here:
 // they are control decisions.
 func TestI7_EvidenceMerges(t *testing.T) {
+	t.Parallel()
 	rng := seeded(t)
 	controls := []func(*Record){
 		func(*Record) {}, func(r *Record) { r.Withdrawn = "x" }, func(r *Record) { r.ReplacedBy = "y" },
@@ -156,6 +157,7 @@ func TestI7_TermsDoNotDependOnOrder(t *testing.T) {
 // TestI7_AnySourceWillDo: whether a fact about a reference comes as a reply, from a lookup, by an event,
 // in a report or from a person, once its attempt is answered the state is the same.
 func TestI7_AnySourceWillDo(t *testing.T) {
+	t.Parallel()
 	rng := seeded(t)
 	sources := []Source{SourceReply, SourceLookup, SourceEvent, SourceReport}
 	for round := range 5000 {

@@ -42,6 +42,7 @@ func isTestCode(path string) bool {
 // Each invariant of the package documentation is named by at least one test: in the
 // name of a test function, or at the start of a subtest's name.
 func TestEveryInvariantIsNamedByATest(t *testing.T) {
+	t.Parallel()
 	later := map[string]string{
 		"I9": "whole amounts and reservations are tested; partial amounts, foreign refunds and bounced ones come with the full ledger",
 	}

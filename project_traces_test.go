@@ -15,6 +15,7 @@ var laterTraces = map[string]string{}
 // Each trace runs as a test with its id: in the name of a test function (TestT07_…), or at the start of a
 // subtest's name ("T-07 …"). One that is on the list of later ones has no test, so that the list stays true.
 func TestEveryTraceIsATest(t *testing.T) {
+	t.Parallel()
 	named := make(map[string]bool)
 	name := regexp.MustCompile(`func TestT(\d\d)_|Run\("T-(\d\d)[ :/_]|variant\(t, "T-(\d\d): |\{"T-(\d\d) [^"]+", t\d\d\}`)
 	for _, text := range sources(t, isTestCode) {

@@ -162,17 +162,20 @@ func onGrid(t *testing.T, id string, tempting func(s situation, d decision) bool
 
 // TestI2_NothingForAnotherAccount: nothing is asked, sent or canceled for an account that is not ours.
 func TestI2_NothingForAnotherAccount(t *testing.T) {
+	t.Parallel()
 	onGrid(t, "I2", func(s situation, _ decision) bool { return !s.sameAccount })
 }
 
 // TestI6_InsideTheWindow: nothing that may have left is sent again before it is quiet, past the window, or
 // without keys.
 func TestI6_InsideTheWindow(t *testing.T) {
+	t.Parallel()
 	onGrid(t, "I6", func(s situation, d decision) bool { return d.do == actSend && s.record.mayHaveLeft() })
 }
 
 // TestI10_EveryDecisionHasATimeOrAPerson: whatever is decided about an unsettled operation.
 func TestI10_EveryDecisionHasATimeOrAPerson(t *testing.T) {
+	t.Parallel()
 	onGrid(t, "I10", func(_ situation, d decision) bool { return d.do == actWait || d.do == actReview })
 }
 

@@ -213,6 +213,7 @@ func TestRegress_LateLookupAnswerIsDropped(t *testing.T) {
 }
 
 func TestRegress_RetryAfterDecades(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := regressContract(true, settle.NoLookup)
 		w := newWorld(t, memstore.New(nil), c, c, nil)
@@ -235,6 +236,7 @@ func TestRegress_RetryAfterDecades(t *testing.T) {
 }
 
 func TestRegress_UnderwayGrows(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := regressContract(true, settle.NoLookup)
 		c.Keys.Window, c.ProcessingLimit = settle.Forever, 10*24*time.Hour

@@ -355,9 +355,10 @@ func (s *Store) settled(ctx context.Context, c *settle.Change, out []settle.Reco
 	return nil, failed("not committed", cause)
 }
 
-// doubt is the error of a commit that ended with cause and cannot be read back.
+// doubt is the error of a commit that ended with cause and cannot be read back. The cause is first: it says what is wrong, and
+// the reading back has often only run out of time.
 func doubt(ctx context.Context, cause, err error) error {
-	return fmt.Errorf("settle/sqlstore: outcome of a commit unknown: %w", errors.Join(plain(cause), err, ctx.Err()))
+	return fmt.Errorf("settle/sqlstore: outcome of a commit unknown: %w", errors.Join(failed("commit", cause), err, ctx.Err()))
 }
 
 // readBack asks until there is an answer, for as long as a lock may take.

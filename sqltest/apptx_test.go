@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,8 @@ func withOrders(t *testing.T, d database) (*sql.DB, *sqlstore.Store) {
 		c.Params = map[string]string{"innodb_lock_wait_timeout": "1"}
 		dsn = c.FormatDSN()
 	}
-	db, s := d.open(t, dsn, &sqlstore.Options{LockWait: time.Second})
+	dsn = strings.Replace(dsn, "busy_timeout%285000%29", "busy_timeout%28500%29", 1) // that of SQLite
+	db, s := d.open(t, dsn, &sqlstore.Options{LockWait: 500 * time.Millisecond})
 	must(t, run(db, `CREATE TABLE orders (id VARCHAR(40) PRIMARY KEY)`))
 	return db, s
 }
@@ -59,7 +61,7 @@ func newTill(t *testing.T, s settle.Store, p *providertest.Provider, hook func(c
 	if p == nil {
 		p = providertest.New(po)
 	}
-	e, err := settle.Open(s, nil) // its patience with the store is what a caller waits for a lock
+	e, err := settle.Open(s, &settle.Options{StoreTimeout: 1500 * time.Millisecond}) // which is what a caller waits for a lock
 	must(t, err)
 	o := &settle.ExecutorOptions[providertest.Payment, providertest.Receipt]{}
 	if hook != nil {

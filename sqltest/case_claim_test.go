@@ -96,7 +96,7 @@ func TestIC21_ClaimsOneEach(t *testing.T) {
 	for name, params := range map[string]string{
 		"nested loop": "&enable_hashjoin=off&enable_mergejoin=off&enable_material=off&enable_memoize=off",
 		"no index":    "&enable_indexscan=off&enable_bitmapscan=off&enable_indexonlyscan=off&enable_hashjoin=off&enable_mergejoin=off",
-		"merge":       "&enable_hashjoin=off&enable_nestloop=off&plan_cache_mode=force_generic_plan",
+		"merge":       "&enable_hashjoin=off&enable_nestloop=off&plan_cache_mode=force_generic_plan&jit=off",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -32,7 +32,7 @@ func TestIC37_StatementCache(t *testing.T) {
 	pool, growing := newPooler(t, direct, 1)
 	_, wrong := d.open(t, growing, &sqlstore.Options{LockWait: 20 * time.Millisecond})
 	pool.more(t, 1)
-	p := newPayments(t, wrong, &settle.Options{StoreTimeout: time.Second}, nil)
+	p := newPayments(t, wrong, &settle.Options{StoreTimeout: 300 * time.Millisecond, Lease: 3 * time.Second}, nil)
 	var failures []error
 	sent := map[string]int{}
 	const callers = 8

@@ -203,6 +203,9 @@ func TestIC26_Deadlock(t *testing.T) {
 func TestIC26_TwoRecords(t *testing.T) {
 	onEach(t, servers(), func(t *testing.T, d database) {
 		dsn := d.fresh(t)
+		if d.name == "PostgreSQL" {
+			dsn += "&deadlock_timeout=100" // there are many
+		}
 		db, s := d.open(t, dsn, nil)
 		_, other := d.open(t, dsn, nil)
 		for _, n := range []string{"1", "2"} {
