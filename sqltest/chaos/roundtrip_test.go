@@ -135,29 +135,18 @@ func (b *bench) change(c settle.Change) (do func(context.Context) error, check f
 			b.Errorf("nobody else was there: %v", err)
 		}
 		var done int
-		for _, w := range c.Writes {
-			v := b.version(w.Record.ID)
-			switch v {
-			case w.IfVersion:
-			case w.IfVersion + 1:
-				done++
-			default:
-				b.Errorf("%s has version %d, want %d or %d", w.Record.ID, v, w.IfVersion, w.IfVersion+1)
+		var wrong []string
+		// The server may still be at a request that was cut off: what is read must all be of one moment.
+		for was := b.versions(c); ; {
+			done, wrong = b.became(c, was)
+			now := b.versions(c)
+			if slices.Equal(was, now) {
+				break
 			}
-			if v == 0 {
-				continue
-			}
-			h, herr := b.truth.History(b.Context(), w.Record.ID, 0, 0)
-			must(b, herr)
-			if int64(len(h)) != v || v == w.IfVersion+1 && h[v-1].Write != c.ID {
-				b.Errorf("%s has version %d and %d entries", w.Record.ID, v, len(h))
-			}
-			for _, ref := range w.Record.OwnedRefs() {
-				got, rerr := b.truth.Get(b.Context(), settle.ByRef(w.Record.Account, w.Record.Kind, ref))
-				if there := rerr == nil && got.ID == w.Record.ID; there != (v == w.IfVersion+1) {
-					b.Errorf("reference %s of %s: %v", ref, w.Record.ID, rerr)
-				}
-			}
+			was = now
+		}
+		for _, w := range wrong {
+			b.Error(w)
 		}
 		if done != 0 && done != len(c.Writes) {
 			b.Errorf("%d of %d writes were applied", done, len(c.Writes))
@@ -170,6 +159,43 @@ func (b *bench) change(c settle.Change) (do func(context.Context) error, check f
 		}
 	}
 	return do, check
+}
+
+// versions are those of the records that c writes.
+func (b *bench) versions(c settle.Change) (out []int64) {
+	for _, w := range c.Writes {
+		out = append(out, b.version(w.Record.ID))
+	}
+	return out
+}
+
+// became is how many of c's writes were applied, and what is wrong, where the records have these versions.
+func (b *bench) became(c settle.Change, versions []int64) (done int, wrong []string) {
+	for i, w := range c.Writes {
+		v := versions[i]
+		switch v {
+		case w.IfVersion:
+		case w.IfVersion + 1:
+			done++
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s has version %d, want %d or %d", w.Record.ID, v, w.IfVersion, w.IfVersion+1))
+		}
+		if v == 0 {
+			continue
+		}
+		h, err := b.truth.History(b.Context(), w.Record.ID, 0, 0)
+		must(b, err)
+		if int64(len(h)) != v || v == w.IfVersion+1 && h[v-1].Write != c.ID {
+			wrong = append(wrong, fmt.Sprintf("%s has version %d and %d entries", w.Record.ID, v, len(h)))
+		}
+		for _, ref := range w.Record.OwnedRefs() {
+			got, err := b.truth.Get(b.Context(), settle.ByRef(w.Record.Account, w.Record.Kind, ref))
+			if there := err == nil && got.ID == w.Record.ID; there != (v == w.IfVersion+1) {
+				wrong = append(wrong, fmt.Sprintf("reference %s of %s: %v", ref, w.Record.ID, err))
+			}
+		}
+	}
+	return done, wrong
 }
 
 func (b *bench) version(id string) int64 {
@@ -194,9 +220,12 @@ func hookStep(b *bench) (func(context.Context) error, func(error, bool)) {
 		if again || !errors.As(err, &hook) { // the hook's own statement may have been hit
 			check(err, again)
 		}
-		ships := count(b, b.trueDB, "SELECT count(*) FROM chaos_shipment WHERE subject = "+b.f.mark(1), []byte(r.Subject))
-		if want := int(b.version(r.ID) - 1); ships != want {
-			b.Errorf("%d shipments, want %d", ships, want)
+		// In one statement: a COMMIT whose connection was cut may come in between.
+		var ships, version int
+		must(b, b.trueDB.QueryRowContext(b.Context(), "SELECT (SELECT count(*) FROM chaos_shipment WHERE subject = "+b.f.mark(1)+
+			"), (SELECT version FROM settle_operation WHERE id = "+b.f.mark(2)+")", []byte(r.Subject), []byte(r.ID)).Scan(&ships, &version))
+		if ships != version-1 {
+			b.Errorf("%d shipments of version %d", ships, version)
 		}
 	}
 }
