@@ -148,7 +148,9 @@ func runChaos(t *testing.T, f family, p plan) *judged {
 	if f.name != sqlite.name {
 		srv = newServer(t, f)
 		direct = srv.addr()
-		prox = newProxy(t, direct)
+		resets := rng.IntN(2) == 0
+		t.Logf("connections are reset: %v", resets)
+		prox = newProxy(t, direct, resets)
 		prox.quiet = 5 * time.Second
 		fl.addr = prox.addr()
 	}
@@ -304,7 +306,7 @@ func (fl *fleet) strike(event string, srv *server, prox *proxy, port int) {
 		srv.stop(srv.f.orderly())
 		srv.start(fl)
 	case eventCutEverything:
-		prox.sever(false)
+		prox.sever()
 	case eventKillProvider:
 		_ = fl.provider.cmd.Process.Kill()
 		_ = fl.provider.cmd.Wait()

@@ -14,7 +14,7 @@ func TestI15_PoolOfOne(t *testing.T) {
 	addr := postgres.sharedAddr(t)
 	schema := postgres.schema(t, addr)
 	trueDB := postgres.open(t, addr, schema)
-	b := newBench(t, postgres, addr, schema, "", trueDB, postgres.store(t, trueDB, nil))
+	b := newBench(t, postgres, addr, schema, "", false, trueDB, postgres.store(t, trueDB, nil))
 	b.db.SetMaxOpenConns(1)
 	claim := func(kind string) ([]settle.Record, error) {
 		return b.store.Claim(t.Context(), settle.Claim{Kinds: []string{kind}, Token: newID(), Lease: time.Hour, Limit: 5})

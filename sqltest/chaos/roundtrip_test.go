@@ -374,13 +374,17 @@ func TestI15_EveryRoundTrip(t *testing.T) {
 		trueDB := f.open(t, addr, schema)
 		truth := f.store(t, trueDB, nil)
 		for _, s := range steps() {
-			for _, stale := range []bool{false, true} {
+			for i, w := range []struct{ stale, resets bool }{{false, false}, {true, true}, {true, false}, {false, true}} {
+				stale, resets := w.stale, w.resets
+				if *opsFlag == 0 && i > 1 {
+					continue
+				}
 				if stale && *opsFlag == 0 && !slices.Contains([]string{"create", "claim", "hook transaction"}, s.name) {
 					continue // a new connection for each case: the long run has the patience
 				}
-				t.Run(fmt.Sprintf("%s/%s/stale %v", f.name, s.name, stale), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/stale %v, resets %v", f.name, s.name, stale, resets), func(t *testing.T) {
 					t.Parallel()
-					b := newBench(t, f, addr, schema, s.extra, trueDB, truth)
+					b := newBench(t, f, addr, schema, s.extra, resets, trueDB, truth)
 					for kind := cutBefore; kind < faults; kind++ {
 						if stale && kind != cutBefore && kind != cutAfter {
 							continue // as on a connection in use
@@ -399,8 +403,8 @@ func TestI15_EveryRoundTrip(t *testing.T) {
 	}
 }
 
-func newBench(t *testing.T, f family, addr, schema, extra string, trueDB *sql.DB, truth *sqlstore.Store) *bench {
-	b := &bench{TB: t, f: f, p: newProxy(t, addr), trueDB: trueDB, truth: truth}
+func newBench(t *testing.T, f family, addr, schema, extra string, resets bool, trueDB *sql.DB, truth *sqlstore.Store) *bench {
+	b := &bench{TB: t, f: f, p: newProxy(t, addr, resets), trueDB: trueDB, truth: truth}
 	if f.name != mariadb.name {
 		extra = ""
 	}
@@ -432,7 +436,7 @@ func (b *bench) hit(s step, n int, kind fault, stale bool) bool {
 	do, check := s.start(b)
 	check(b.run(ctx, do), true)
 	if stale {
-		b.p.sever(false)
+		b.p.sever()
 	}
 	do, check = s.start(b)
 	came := b.p.at(n, kind)
@@ -454,7 +458,7 @@ func (b *bench) hit(s step, n int, kind fault, stale bool) bool {
 	failed := b.Failed()
 	check(err, false)
 	if kind == stall && hit {
-		b.p.sever(false)                   // it ends only now
+		b.p.sever()                        // it ends only now
 		for b.db.PingContext(ctx) != nil { // until the pool has none left that died
 			runtime.Gosched()
 		}
