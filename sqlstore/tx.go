@@ -243,9 +243,14 @@ func (t *step) close() {
 	if t.closed {
 		return
 	}
+	open := !t.done
 	t.rollback()
-	if !t.closed {
-		_ = t.conn.Close() // it was dropped, or goes back
+	switch { // it was dropped, or goes back
+	case t.closed:
+	case open: // when the context has ended database/sql rolls back too, and Close waits for that
+		_ = t.bounded(t.conn.Close)
+	default:
+		_ = t.conn.Close()
 	}
 	t.closed = true
 	if t.gated {

@@ -162,9 +162,3 @@ func mustExec(tb testing.TB, db *sql.DB, q string, args ...any) {
 	_, err := db.ExecContext(tb.Context(), q, args...)
 	must(tb, err)
 }
-
-func count(tb testing.TB, db *sql.DB, q string, args ...any) (n int) {
-	tb.Helper()
-	must(tb, db.QueryRowContext(tb.Context(), q, args...).Scan(&n))
-	return n
-}

@@ -1,13 +1,20 @@
 package chaos
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net"
+	"os"
+	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/Shopify/toxiproxy/v2/toxics"
+	"github.com/rs/zerolog"
 )
 
 // fault is what happens to one round trip.
@@ -28,177 +35,51 @@ func (f fault) String() string {
 	return [...]string{"pass", "cut before", "cut during", "cut after", "torn", "stall"}[f]
 }
 
-// proxy stands between a client and a server and knows nothing of their protocol: a
-// request is what the client says after the server said something. It can hit an exact one of
-// them on both sides, for which the toxics of a general proxy come too early or too late.
+// proxy stands between a client and a server: toxiproxy, with a toxic of ours for each direction that
+// knows nothing of their protocol. A request is what the client says after the server said
+// something. Toxiproxy's own toxics know no requests, and would come too early or too late.
 type proxy struct {
-	ln net.Listener
+	toxi *toxiproxy.Proxy
 
-	mu     sync.Mutex
-	target string
+	mu sync.Mutex
 	// plan decides about each request; it is called with mu held.
 	plan  func() fault
-	links map[*link]struct{}
+	links []*link // all that there were
 	hits  map[fault]int
-	down  bool          // connections are closed as they come
 	quiet time.Duration // after which a stalled connection breaks; 0: never
 }
 
-// link is one connection through the proxy.
-type link struct {
-	p              *proxy
-	client, server net.Conn
-
-	mu      sync.Mutex
-	asking  bool  // the client spoke last
-	verdict fault // of the request under way
-	once    sync.Once
-}
-
-func newProxy(tb testing.TB, target string) *proxy {
+// newProxy listens for connections to target. Where it cuts them they end in order, or are reset:
+// then a client may hear of it when it speaks, and half of an answer may be lost too.
+func newProxy(tb testing.TB, target string, resets bool) *proxy {
 	tb.Helper()
-	var lc net.ListenConfig
-	ln, err := lc.Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	toxics.Register("requests", new(requests))
+	toxics.Register("answers", new(answers))
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := &proxy{toxi: toxiproxy.NewProxy(server, tb.Name(), "127.0.0.1:0", target), hits: map[fault]int{}}
+	if resets {
+		// The toxic makes every end of a connection a reset by being there; of toxicity 0 it does nothing else.
+		p.add(tb, `{"type": "reset_peer", "stream": "upstream", "toxicity": 0}`)
 	}
-	p := &proxy{ln: ln, target: target, links: map[*link]struct{}{}, hits: map[fault]int{}}
-	go p.serve()
+	// The last of their direction: what is before them never waits for one who is gone.
+	p.add(tb, `{"type": "requests", "stream": "upstream"}`).(*requests).p = p
+	p.add(tb, `{"type": "answers", "stream": "downstream"}`).(*answers).p = p
+	must(tb, p.toxi.Start())
 	tb.Cleanup(func() {
-		_ = ln.Close()
-		p.cutAll()
+		p.toxi.Stop()
+		p.sever()
 	})
 	return p
 }
 
-func (p *proxy) addr() string { return p.ln.Addr().String() }
-
-func (p *proxy) serve() {
-	for {
-		c, err := p.ln.Accept()
-		if err != nil {
-			return
-		}
-		go p.connect(c)
-	}
+func (p *proxy) add(tb testing.TB, toxic string) toxics.Toxic {
+	tb.Helper()
+	w, err := p.toxi.Toxics.AddToxicJson(strings.NewReader(toxic))
+	must(tb, err)
+	return w.Toxic
 }
 
-func (p *proxy) connect(client net.Conn) {
-	p.mu.Lock()
-	target, down := p.target, p.down
-	p.mu.Unlock()
-	if down {
-		hangUp(client)
-		return
-	}
-	d := net.Dialer{Timeout: 5 * time.Second}
-	server, err := d.DialContext(context.Background(), "tcp", target)
-	if err != nil {
-		hangUp(client)
-		return
-	}
-	l := &link{p: p, client: client, server: server}
-	p.mu.Lock()
-	p.links[l] = struct{}{}
-	p.mu.Unlock()
-	go l.answers()
-	l.requests()
-}
-
-// hangUp resets the connection: whatever was not delivered is lost.
-func hangUp(c net.Conn) {
-	if t, ok := c.(*net.TCPConn); ok {
-		_ = t.SetLinger(0)
-	}
-	_ = c.Close()
-}
-
-func (l *link) cut() {
-	l.once.Do(func() {
-		hangUp(l.client)
-		hangUp(l.server)
-		l.p.mu.Lock()
-		defer l.p.mu.Unlock()
-		delete(l.p.links, l)
-	})
-}
-
-// requests carries bytes to the server.
-func (l *link) requests() {
-	alone := false // answers ends the connection
-	defer func() {
-		if !alone {
-			l.cut()
-		}
-	}()
-	buf := make([]byte, 256<<10)
-	for {
-		n, err := l.client.Read(buf)
-		if err != nil {
-			return
-		}
-		l.mu.Lock()
-		if !l.asking && l.verdict != stall {
-			l.asking, l.verdict = true, l.p.ask()
-			if l.verdict == stall && l.p.quiet > 0 {
-				time.AfterFunc(l.p.quiet, l.cut)
-			}
-		}
-		v := l.verdict
-		l.mu.Unlock()
-		if v == cutBefore {
-			return
-		}
-		if v == stall {
-			continue
-		}
-		if v == cutDuring {
-			hangUp(l.client) // first, or a quick answer would arrive
-		}
-		if _, err := l.server.Write(buf[:n]); err != nil {
-			return
-		}
-		if v == cutDuring {
-			// The server's side ends in order: a reset would take away what was just sent.
-			alone = true
-			_ = l.server.(*net.TCPConn).CloseWrite()
-			return
-		}
-	}
-}
-
-// answers carries bytes to the client.
-func (l *link) answers() {
-	defer l.cut()
-	buf := make([]byte, 256<<10)
-	for {
-		n, err := l.server.Read(buf)
-		if err != nil {
-			return
-		}
-		l.mu.Lock()
-		v := l.verdict
-		l.asking = false
-		l.mu.Unlock()
-		out := buf[:n]
-		if v == cutAfter {
-			return
-		}
-		if v == stall {
-			continue
-		}
-		if v == cutTorn {
-			_, _ = l.client.Write(out[:n/2])
-			// Half an answer must arrive to be one: no reset overtakes it.
-			_ = l.client.(*net.TCPConn).CloseWrite()
-			_, _ = io.Copy(io.Discard, l.client)
-			return
-		}
-		if _, err := l.client.Write(out); err != nil {
-			return
-		}
-	}
-}
+func (p *proxy) addr() string { return p.toxi.Listen }
 
 func (p *proxy) ask() fault {
 	p.mu.Lock()
@@ -241,88 +122,118 @@ func (p *proxy) set(plan func() fault) {
 	p.plan = plan
 }
 
-// sever closes every connection, and refuses new ones while down.
-func (p *proxy) sever(down bool) {
+// sever closes every connection and returns when both ends and all that served it are gone.
+func (p *proxy) sever() {
 	p.mu.Lock()
-	p.down = down
-	p.mu.Unlock()
-	p.cutAll()
-}
-
-func (p *proxy) cutAll() {
-	p.mu.Lock()
-	all := make([]*link, 0, len(p.links))
-	for l := range p.links {
-		all = append(all, l)
-	}
+	all := slices.Clone(p.links)
 	p.mu.Unlock()
 	for _, l := range all {
 		l.cut()
+		l.pipes.Wait()
 	}
 }
 
 // TestProxy: each fault hits the request that it is meant for, on the side that it is meant for.
 func TestProxy(t *testing.T) {
 	t.Parallel()
-	var lc net.ListenConfig
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for f, want := range map[fault]struct {
+		served, reply string
+		answered      bool // before the client's wait is over
+	}{
+		pass:      {"one, two, gone", "re:two", true},
+		cutBefore: {"one, gone", "", false},
+		cutDuring: {"one, two, gone", "", false},
+		cutAfter:  {"one, two, gone", "", true},
+		cutTorn:   {"one, two, gone", "re:", true},
+		stall:     {"one, gone", "", false},
+	} {
+		for _, resets := range []bool{false, true} {
+			if f == cutTorn && resets {
+				continue // which half arrives is the network's choice
+			}
+			t.Run(fmt.Sprintf("%s, resets %v", f, resets), func(t *testing.T) {
+				t.Parallel()
+				over := make(chan struct{}) // the client's wait is
+				s := serve(t, func(request string) {
+					if f == cutDuring && request == "two" {
+						<-over
+					}
+				})
+				p := newProxy(t, s.addr, resets)
+				came := p.at(2, f)
+				var d net.Dialer
+				c, err := d.DialContext(t.Context(), "tcp", p.addr())
+				must(t, err)
+				t.Cleanup(func() { _ = c.Close() })
+				say := func(text string) (string, error) {
+					_, err := fmt.Fprint(c, text)
+					must(t, err)
+					buf := make([]byte, 100)
+					n, err := c.Read(buf)
+					return string(buf[:n]), err
+				}
+				if r, err := say("one"); r != "re:one" || closed(came) {
+					t.Fatalf("the first request: %q, %v", r, err)
+				}
+				patience := 10 * time.Second
+				if f == stall {
+					patience = 50 * time.Millisecond
+				}
+				must(t, c.SetReadDeadline(time.Now().Add(patience)))
+				r, err := say("two")
+				if r != want.reply || !closed(came) || closed(s.answered) != want.answered {
+					t.Errorf("reply %q, want %q; answered: %v, want %v", r, want.reply, closed(s.answered), want.answered)
+				}
+				if cut := f != stall && r == ""; cut && errors.Is(err, syscall.ECONNRESET) != resets || errors.Is(err, os.ErrDeadlineExceeded) != (f == stall) {
+					t.Errorf("the end was: %v", err)
+				}
+				close(over)
+				if f == stall || f == pass || t.Failed() {
+					p.sever() // what ends by itself otherwise
+				}
+				if got := <-s.served; got != want.served {
+					t.Errorf("served %q, want %q", got, want.served)
+				}
+			})
+		}
 	}
-	t.Cleanup(func() { _ = ln.Close() })
-	served := make(chan string, 10)
+}
+
+// echo is a server of one connection.
+type echo struct {
+	addr     string
+	answered chan struct{} // closed before it answers the second request
+	served   chan string   // all that it heard, when the connection has ended
+}
+
+func serve(tb testing.TB, before func(request string)) *echo {
+	tb.Helper()
+	var lc net.ListenConfig
+	ln, err := lc.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	must(tb, err)
+	tb.Cleanup(func() { _ = ln.Close() })
+	s := &echo{ln.Addr().String(), make(chan struct{}), make(chan string, 1)}
 	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		var all []string
+		buf := make([]byte, 100)
 		for {
-			c, err := ln.Accept()
+			n, err := c.Read(buf)
 			if err != nil {
+				s.served <- strings.Join(append(all, "gone"), ", ")
 				return
 			}
-			go func() {
-				buf := make([]byte, 100)
-				for {
-					n, err := c.Read(buf)
-					if err != nil {
-						served <- "gone"
-						return
-					}
-					served <- string(buf[:n])
-					_, _ = c.Write([]byte("re:" + string(buf[:n])))
-				}
-			}()
+			all = append(all, string(buf[:n]))
+			before(string(buf[:n]))
+			if len(all) == 2 {
+				close(s.answered)
+			}
+			_, _ = fmt.Fprintf(c, "re:%s", buf[:n])
 		}
 	}()
-	for f, want := range map[fault]struct{ served, reply string }{
-		cutBefore: {"one gone", ""}, cutDuring: {"one two", ""}, cutAfter: {"one two", ""}, cutTorn: {"one two", "re:"}, pass: {"one two", "re:two"},
-	} {
-		t.Run(f.String(), func(t *testing.T) {
-			p := newProxy(t, ln.Addr().String())
-			came := p.at(2, f)
-			var d net.Dialer
-			c, err := d.DialContext(t.Context(), "tcp", p.addr())
-			if err != nil {
-				t.Fatal(err)
-			}
-			say := func(s string) string {
-				if _, err := fmt.Fprint(c, s); err != nil {
-					t.Fatal(err)
-				}
-				buf := make([]byte, 100)
-				n, _ := c.Read(buf)
-				return string(buf[:n])
-			}
-			if r := say("one"); r != "re:one" || closed(came) {
-				t.Fatalf("the first request: %q", r)
-			}
-			if r := say("two"); r != want.reply || !closed(came) {
-				t.Errorf("reply %q, want %q", r, want.reply)
-			}
-			if got := <-served + " " + <-served; got != want.served {
-				t.Errorf("served %q, want %q", got, want.served)
-			}
-			_ = c.Close()
-			if f != cutBefore {
-				<-served
-			}
-		})
-	}
+	return s
 }
