@@ -272,7 +272,7 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r *Record, c *claim, un
 	n := r.lastAttempt()
 	ev := answerOf(k, r, c)
 	used := new(atomic.Bool) // Call.Key was asked for
-	record := func(ctx context.Context, rep reply, err error) (*Record, error) {
+	record := func(ctx context.Context, c *claim, rep reply, err error) (*Record, error) {
 		out := ev
 		if err == nil {
 			out = rep.ev
@@ -294,10 +294,10 @@ func (e *Engine) send(ctx, hctx context.Context, k kind, r *Record, c *claim, un
 		func(ctx context.Context) (reply, error) { return k.submit(ctx, r, undo, n, read, used) },
 		func(rep reply, err error) {
 			if err == nil {
-				_, _ = record(context.WithoutCancel(ctx), rep, nil) // what was learned late is merged like any other observation
+				_, _ = record(context.WithoutCancel(ctx), nil, rep, nil)
 			}
 		})
-	return record(ctx, rep, err)
+	return record(ctx, c, rep, err)
 }
 
 // proveNothing tells the observer of an answer that proves nothing: the adapter says so, and a caller who counts
@@ -331,7 +331,7 @@ func (e *Engine) unsent(ctx context.Context, k kind, r *Record, c *claim, code s
 // ask makes one lookup and merges what came back.
 func (e *Engine) ask(ctx, hctx context.Context, k kind, r *Record, c *claim, undo Effect) (*Record, looked, error) {
 	ev := evidence{source: SourceLookup, began: c.early()}
-	record := func(ctx context.Context, rep reply, err error) (*Record, looked, error) {
+	record := func(ctx context.Context, c *claim, rep reply, err error) (*Record, looked, error) {
 		out, seen := ev, lookedFound
 		if err == nil {
 			out = rep.ev
@@ -355,15 +355,16 @@ func (e *Engine) ask(ctx, hctx context.Context, k kind, r *Record, c *claim, und
 		func(ctx context.Context) (reply, error) { return k.lookup(ctx, r, undo) },
 		func(rep reply, err error) {
 			if err == nil && rep.ev.fact != NotFound {
-				_, _, _ = record(context.WithoutCancel(ctx), rep, nil)
+				_, _, _ = record(context.WithoutCancel(ctx), nil, rep, nil)
 			}
 		})
-	return record(ctx, rep, err)
+	return record(ctx, c, rep, err)
 }
 
 // call runs one adapter call under its deadline, in a goroutine of its own: an
 // adapter that ignores its context must not keep the claim for ever. late gets an
-// answer that came after call stopped waiting.
+// answer that came after call stopped waiting. It is merged like any other observation, not as
+// the holder's: who holds the claim has gone on, perhaps to an attempt that this answer must not end (I5).
 func (e *Engine) call(ctx context.Context, deadline time.Duration, f func(context.Context) (reply, error), late func(reply, error)) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	a := &answer{err: errPanic, there: make(chan struct{})} // stays so if f panics or ends its goroutine
