@@ -24,6 +24,7 @@ import (
 )
 
 func TestProgram(t *testing.T) {
+	t.Parallel()
 	var out strings.Builder
 	if err := run(t.Context(), &out); err != nil {
 		t.Fatal(err)
@@ -210,6 +211,7 @@ func (r *rig) inOrder(ids []string) (repeated int) {
 // TestIC61_KilledBetweenPublishingAndMarking: a relay in a process of its own is killed (SIGKILL) when it has published and noted nothing. The
 // next one publishes again, with the same ids, and an inbox applies each once.
 func TestIC61_KilledBetweenPublishingAndMarking(t *testing.T) {
+	t.Parallel()
 	onEach(t, 100*time.Millisecond, func(t *testing.T, r *rig) {
 		ids := r.paid(3)
 		var path string
@@ -239,6 +241,7 @@ func TestIC61_KilledBetweenPublishingAndMarking(t *testing.T) {
 
 // TestRelay is the process that is killed: it kills itself after its second message.
 func TestRelay(t *testing.T) {
+	t.Parallel()
 	broker := os.Getenv("FEED_RELAY")
 	if broker == "" {
 		return // it is no test of its own
@@ -310,6 +313,7 @@ func (r *rig) applied(ids []string, messages []settle.Message) {
 
 // A broker that reorders and repeats: the inbox puts it right.
 func TestReordered(t *testing.T) {
+	t.Parallel()
 	onEach(t, 2*time.Minute, func(t *testing.T, r *rig) {
 		ids := r.paid(5)
 		s := r.shop(r.to)
@@ -329,6 +333,7 @@ func TestReordered(t *testing.T) {
 // TestT32_PoisonHoldsUpItsOwnOperation: the broker itself refuses messages of one kind. Those of another go on, and what was set
 // aside is delivered when the cause is gone.
 func TestT32_PoisonHoldsUpItsOwnOperation(t *testing.T) {
+	t.Parallel()
 	onEach(t, 2*time.Minute, func(t *testing.T, r *rig) {
 		tries := make(chan struct{}, 100)
 		s := r.shop(publisher(func(ctx context.Context, m settle.Message) error {
@@ -365,6 +370,7 @@ func TestT32_PoisonHoldsUpItsOwnOperation(t *testing.T) {
 
 // The broker takes nothing for a while: no try is counted, and everything comes afterwards.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	onEach(t, 2*time.Minute, func(t *testing.T, r *rig) {
 		ids := r.paid(3)
 		failed := make(chan error, 100)
@@ -411,6 +417,7 @@ func TestOutage(t *testing.T) {
 
 // NATS drops by itself what it had a while ago.
 func TestServerDropsDuplicates(t *testing.T) {
+	t.Parallel()
 	db, drop, err := schema(t.Context())
 	must(t, err)
 	t.Cleanup(func() { must(t, drop()) })
