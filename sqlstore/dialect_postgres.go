@@ -158,12 +158,13 @@ func PostgreSQL() Dialect {
 		writeID:  `SELECT write_id FROM settle_history WHERE operation = {id} AND seq = {after}`,
 		// The row is locked, so that no commit that holds it waits for its entry in settle_due; and
 		// looked at again once it is, since it may have been claimed meanwhile. What is due is put in order by itself, and
-		// each row is then found by its key: a plan that joins first is made while nothing is due, and kept when much is. For the same
-		// reason settle_due is written by ON CONFLICT, which needs no plan to find a row.
+		// each row is then found by its key: a plan that joins first is made while nothing is due, and kept when much is. Its own limit, more than
+		// others can have locked, lets the planner go along the index and stop when enough is claimed, where it would sort all that is due. For the same
+		// reason as above settle_due is written by ON CONFLICT, which needs no plan to find a row.
 		claimDue: `WITH c AS MATERIALIZED (
 			SELECT o.id, d.due FROM (
 				SELECT d.operation, d.due FROM settle_due d WHERE d.due <= (SELECT ` + pgNow + `) AND d.kind IN ({kinds})
-				ORDER BY d.due, d.operation OFFSET 0
+				ORDER BY d.due LIMIT {limit}::bigint * 16 + 1024
 			) d CROSS JOIN LATERAL (
 				SELECT o.id FROM settle_operation o WHERE o.id = d.operation AND o.due <= ` + pgNow + `{except} FOR UPDATE SKIP LOCKED
 			) o LIMIT {limit}
