@@ -1,5 +1,5 @@
-# Every target needs Go, make and a POSIX shell, nothing else: Go downloads the modules,
-# and the tools are built from source at the versions pinned in tools/go.mod.
+# Every target needs Go, make and a POSIX shell: Go downloads the modules, and the tools are built from
+# source at the versions pinned in tools/go.mod. The tests of sqltest, examples/feed and cmd/settle need servers, see CONTRIBUTING.md.
 
 # The root module and each nested one, up to two folders down. A new nested module is picked up by its go.mod.
 MODULES := . $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))

@@ -44,6 +44,11 @@ func (a Amount) String() string {
 	return a.Value.String() + " " + a.Unit
 }
 
+// boundless reports whether comparing a could take for ever: 1E+1000000000 has as many digits.
+func (a Amount) boundless() bool {
+	return a.Value.Exponent() < -1000 || a.Value.Exponent() > 1000 || a.Value.NumDigits() > 1000
+}
+
 // problem says what is wrong with a as part of a request's terms, or "".
 func (a Amount) problem() string {
 	if a.IsZero() {

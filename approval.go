@@ -86,6 +86,12 @@ func (d *draft) approve(a *Approval, rule *hashRule) (refused, err error) {
 
 // until makes t the operation's SendBefore if that is later, or none.
 func (d *draft) until(t time.Time) {
+	switch {
+	case t.Year() > 9999:
+		return // never
+	case !t.IsZero() && t.Year() < 1970:
+		t = time.Unix(0, 0) // long ago
+	}
 	if r := &d.record; !t.IsZero() && (r.SendBefore.IsZero() || t.Before(r.SendBefore)) {
 		r.SendBefore = micros(t)
 	}

@@ -19,6 +19,9 @@ type systemClock struct{}
 
 func (systemClock) Now() time.Time { return time.Now() }
 
+// keepableTime reports whether t, as microseconds, is the same instant everywhere. Zero is none.
+func keepableTime(t time.Time) bool { return t.IsZero() || t.Year() >= 1970 && t.Year() <= 9999 }
+
 // micros cuts t to what every store keeps: whole microseconds, UTC, never
 // rounded up (a time that was just written must not lie in the future).
 func micros(t time.Time) time.Time {

@@ -156,6 +156,9 @@ func (x *Executor[Req, Res]) begin(ctx context.Context, on committer, do string,
 			return nil, badName(do, x.kindOf, f.name, err)
 		}
 	}
+	if !keepableTime(op.SendBefore) {
+		return nil, invalid(do, x.kindOf, "SendBefore", "not between 1970 and 9999")
+	}
 	actor := ActorOf(ctx)
 	if actor != "" {
 		if err := checkName("actor", actor, MaxSubject); err != nil {
@@ -268,7 +271,7 @@ func (x *Executor[Req, Res]) finishKey(d *draft, generation int) {
 	gen := strconv.Itoa(generation)
 	var parts []string
 	if d.givenKey {
-		parts = []string{r.Scope, r.Kind, "k", r.Key, gen}
+		parts = []string{r.Scope, r.Kind, "k", r.Key, r.Subject, r.Purpose, gen} // once retired, a key may come back for another intent
 	} else {
 		parts = []string{r.Scope, r.Kind, "i", r.Subject, r.Purpose, gen}
 	}

@@ -395,7 +395,11 @@ func (e *Engine) refresh(ctx context.Context, on committer, d *draft, cur *Recor
 		if next.mayHaveLeft() || next.State.Settled() || next.Claimed() {
 			return nil, errStop
 		}
-		next.Request, next.Terms = append(Payload(nil), d.record.Request...), d.record.Terms
+		// Terms that differ are not taken: they were allowed and reserved as they are stored (I2, I9). next derives those of a whole compensation.
+		if !next.Undoes.Whole && !next.Terms.Equal(d.record.Terms) {
+			return nil, errStop
+		}
+		next.Request = append(Payload(nil), d.record.Request...)
 		return &edit{now: next.AsOf, dueIn: Keep, entry: Entry{Source: SourceCaller, Note: "refreshed"}}, nil
 	})
 }

@@ -278,7 +278,7 @@ func (x *Executor[Req, Res]) verdict(do string, r Record, replayed bool) (Outcom
 	out := Outcome[Res]{Record: r, Replayed: replayed, Next: r.Next()}
 	if len(r.Result) > 0 && !r.Result.Sealed() {
 		res := new(Res)
-		if err := decodeStored(r.Result, res, x.numbers); err == nil {
+		if err := decodeSafely(r.Result, res, x.numbers); err == nil {
 			out.result = res
 		}
 	}
@@ -297,6 +297,12 @@ func (x *Executor[Req, Res]) verdict(do string, r Record, replayed bool) (Outcom
 		return out, e
 	}
 	return out, nil
+}
+
+// decodeSafely is decodeStored; a type that panics is not decoded.
+func decodeSafely(data []byte, into any, numbers bool) (err error) {
+	defer contain(&err)
+	return decodeStored(data, into, numbers)
 }
 
 // decodeStored reads what encodeRequest wrote; numbers decides whether untyped ones

@@ -92,6 +92,8 @@ func (l *ReportLine) problem() string {
 		return "neither reference nor operation"
 	case l.Fact != Unclear && l.Fact != Applied && l.Fact != Reversed:
 		return "a report lists effects: Applied or Reversed"
+	case l.Terms.Amount.boundless():
+		return "an amount of too many digits"
 	}
 	for field, v := range map[string]string{"Kind": l.Kind, "Operation": l.Operation, "Ref": l.Ref, "Parent": l.Parent} {
 		if v != "" {

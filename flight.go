@@ -15,6 +15,7 @@ type flight struct {
 	said     Fact // what Refresh was told
 	err      error
 	by       string // the leader's authority: a refusal of its is no answer to others
+	shared   bool   // somebody else waits for it, too; guarded by Engine.mu until it is done
 }
 
 // saw notes how far the flight has come. Nobody changes r from now on.
@@ -27,6 +28,8 @@ func (f *flight) land(follower bool) landing {
 		return landing{replayed: f.replayed || follower, shared: follower, by: f.by, said: f.said}
 	case follower:
 		return landing{f.record.Clone(), true, true, f.by, f.said}
+	case f.shared:
+		return landing{f.record.Clone(), f.replayed, false, f.by, f.said} // others copy it now
 	}
 	return landing{*f.record, f.replayed, false, f.by, f.said}
 }
@@ -56,6 +59,7 @@ func (e *Engine) inFlight(ctx context.Context, key string, work func(context.Con
 		e.flights[key] = fl
 		e.running++
 	}
+	fl.shared = fl.shared || follower
 	e.mu.Unlock()
 	if !follower {
 		fly := func() {

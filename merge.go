@@ -205,7 +205,14 @@ func (e *Engine) conclude(k kind, cur *Record, w *Write, ed *edit, hookFailed bo
 	var hook func(context.Context, Tx) error
 	switch {
 	case state.Settled():
-		// Settling, by whoever, clears claim and schedule.
+		// Settling, by whoever, clears claim and schedule. Whose claim it was may still send what it has committed, until the lease is over.
+		if cur.Claimed() && ed.ifToken == "" && !ed.create {
+			for i := range next.Attempts {
+				if a := &next.Attempts[i]; a.End.IsZero() {
+					a.End = cur.Due
+				}
+			}
+		}
 		next.Review, next.RetryAt, next.Tries, next.Waits = nil, time.Time{}, 0, 0
 		next.Wake = next.Wake && !ed.looked || ed.look
 		hook = e.consequence(k, cur, next, w, ed, hookFailed)
@@ -332,9 +339,9 @@ func (e *Engine) merge(ctx context.Context, do string, r *Record, ev evidence, h
 		if mine {
 			ed.ifToken, ed.holder = h.token, h
 			ed.looked = ev.source == SourceLookup && ev.fact != Unclear
-			if retryAfter > 0 {
-				next.RetryAt = ev.at.Add(retryAfter)
-			}
+		}
+		if retryAfter > 0 && (mine || ev.attempt == next.lastAttempt()) {
+			next.RetryAt = ev.at.Add(retryAfter)
 		}
 		if a := next.attempt(ev.attempt); a != nil && a.End.IsZero() && (mine || ev.fact != Unclear) {
 			a.End = ev.at // its live holder says so, or the answer does

@@ -97,8 +97,10 @@ func (e *Engine) seen(ctx context.Context, kept *Record, was Record) (Observed, 
 	return out, nil
 }
 
-// matching finds the operation that ev names; nil if there is none of its account.
-func (e *Engine) matching(ctx context.Context, ev *Event) (*Record, error) {
+// matching finds the operation that ev names; nil if there is none of its account. An event that says which effect is undone is
+// not about an operation that undoes nothing, though it has its id: providers hand the payment's own reference back with
+// refunds, too. Nor is it about not, which does not know what it means.
+func (e *Engine) matching(ctx context.Context, ev *Event, not ...string) (*Record, error) {
 	var names []Index
 	if ev.Operation != "" {
 		names = append(names, ByID(ev.Operation))
@@ -117,6 +119,7 @@ func (e *Engine) matching(ctx context.Context, ev *Event) (*Record, error) {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return nil, e.storeError("observe", EventKind, "", err)
+		case slices.Contains(not, r.ID) || name.Name == IndexID && ev.Parent != "" && r.Undoes.Operation == "":
 		case r.Account == ev.Account && r.Kind != EventKind:
 			return &r, nil
 		}
@@ -131,7 +134,8 @@ func (*seenError) Error() string { return "settle: the event is known" }
 
 // deliver merges what ev means for op, together with inbox. done is false if it cannot
 // be read here, or now.
-func (e *Engine) deliver(ctx context.Context, ev *Event, op Record, inbox Write) (out Record, done bool, err error) {
+func (e *Engine) deliver(ctx context.Context, ev *Event, op Record, inbox Write, not ...string) (out Record, done bool, err error) {
+	kept := inbox
 	k := e.kind(op.Kind)
 	if k == nil {
 		return op, false, nil // another process has the kind
@@ -141,6 +145,12 @@ func (e *Engine) deliver(ctx context.Context, ev *Event, op Record, inbox Write)
 	inbox.Entry.To, inbox.Entry.Disposition, inbox.Entry.Note = inbox.Record.State, DispositionApplied, op.ID
 	switch {
 	case errors.Is(err, ErrNotForKind):
+		if other, err := e.matching(ctx, ev, append(not, op.ID)...); err != nil || other != nil && !other.misnamed(ev) {
+			if err != nil {
+				return op, false, err
+			}
+			return e.deliver(ctx, ev, *other, kept, append(not, op.ID)...)
+		}
 		inbox.Entry.Note = "not_for_kind"
 		err := e.keep(ctx, inbox)
 		return op, err == nil, err

@@ -200,6 +200,7 @@ func (r *Record) facts(s situation) standing {
 		if a.harmless() {
 			continue
 		}
+		a.Grace = max(a.Grace, s.contract.grace()) // the longer one counts, as of the key window the shorter one
 		f.mayExist = true
 		if first.IsZero() {
 			first = a.Start

@@ -43,8 +43,9 @@ func (e *Engine) Refresh(ctx context.Context, id string) (Refreshed, error) {
 	case len(r.Attempts) == 0 && len(r.References) == 0:
 		return Refreshed{Record: r}, nil
 	}
+	asked := r.Clone() // the lookup may outlast the call
 	land, err := e.inFlight(ctx, "look "+id, func(ctx context.Context, fl *flight) (*Record, bool, error) {
-		out, said, err := e.lookOnce(ctx, do, k, &r)
+		out, said, err := e.lookOnce(ctx, do, k, &asked)
 		fl.said = said
 		return out, false, err
 	})
@@ -73,7 +74,7 @@ func (e *Engine) lookOnce(ctx context.Context, do string, k kind, r *Record) (*R
 	merge := func(ctx context.Context, rep reply) (*Record, Fact, error) {
 		switch rep.ev.fact {
 		case Unclear, NotSent, NotApplied: // a lookup cannot speak for an attempt
-			return r, Unclear, nil
+			return new(r.Clone()), Unclear, nil
 		case Applied, Declined, Underway, NeedsAction, NotFound, Reversed:
 		}
 		rep.ev.source, rep.ev.began = SourceLookup, r.AsOf
@@ -92,7 +93,7 @@ func (e *Engine) lookOnce(ctx context.Context, do string, k kind, r *Record) (*R
 		})
 	if err != nil {
 		e.obs.Notice(ctx, Notice{Event: EventNoAnswer, Kind: r.Kind, Operation: r.ID, Code: noAnswer(ctx, err)})
-		return r, Unclear, nil
+		return new(r.Clone()), Unclear, nil // a late answer is merged into r
 	}
 	return merge(ctx, rep)
 }

@@ -25,6 +25,7 @@ func (p *reportPass) match(ctx context.Context, l *ReportLine) (m matchedLine, e
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return m, p.e.storeError("reconcile report", l.Kind, l.Operation, err)
+		case l.Parent != "" && r.Undoes.Operation == "": // it is what was undone, see Engine.matching
 		case r.Account == p.o.Account && slices.Contains(p.kinds(l), r.Kind):
 			m.op = &r
 			if x, ok := r.reference(l.Ref); ok && (x.Ref == l.Ref || l.Ref == "") && !x.Foreign {

@@ -235,7 +235,9 @@ func (e *Engine) next(ctx context.Context, k kind, r *Record, c *claim, ready bo
 // holder whose claim is live can (I5).
 func (e *Engine) commitAttempt(ctx context.Context, k kind, r *Record, c *claim) (*Record, bool, error) {
 	var n int
+	var ours bool
 	out, err := e.update(ctx, "send", r, func(next *Record) (*edit, error) {
+		ours = false
 		if next.Token != c.token || !next.Claimed() || next.Version != r.Version {
 			return nil, errStop // lost, or the record moved: decide again
 		}
@@ -244,7 +246,7 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r *Record, c *claim)
 			next.Terms = r.Terms
 		}
 		a := next.addAttempt(c.early(), k.contract().grace())
-		n = a.N
+		n, ours = a.N, true
 		ed := &edit{now: c.late(), dueIn: c.lease, ifToken: c.token, entry: Entry{Source: SourceWorker, Attempt: a.N, Note: "attempt"}}
 		return ed, nil
 	})
@@ -252,7 +254,7 @@ func (e *Engine) commitAttempt(ctx context.Context, k kind, r *Record, c *claim)
 		now, err := e.get(ctx, ByID(r.ID)) // the parent moved; the next decision sees how
 		return &now, false, err
 	}
-	if err != nil || out.Token != c.token || out.lastAttempt() != n || n == r.lastAttempt() {
+	if err != nil || !ours {
 		return out, false, err
 	}
 	c.base, c.attempt = c.decided, n
@@ -458,6 +460,9 @@ func (e *Engine) release(ctx context.Context, r *Record, c *claim, d decision) (
 		case actReview:
 			next.Review = &Review{Reason: d.reason, Since: micros(now)}
 			ed.dueIn, ed.entry.Code = jitter(reviewInterval), d.reason
+			if next.Wake {
+				ed.dueIn = 0
+			}
 		case actCancel:
 			next.Withdrawn = cmp.Or(d.reason, WithdrawnExpired)
 			ed.entry.Code = next.Withdrawn

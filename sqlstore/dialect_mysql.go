@@ -14,7 +14,11 @@ import (
 const (
 	// The moment of the expression (S4): UTC_TIMESTAMP is that of the statement's start, before it
 	// waited for a lock, and NOW and SYSDATE differ by what has passed since.
-	myNow = `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)))`
+	// Those two are local: between them the clocks may have been put forward or back by a multiple of half an hour, which is taken out.
+	myNow = `(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + ` + myWaitBegin + `TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))` + myWaitEnd + `)`
+
+	// The difference between them, brought to between -15 and 15 minutes.
+	myWaitBegin, myWaitEnd = `MOD(MOD(`, ` + 900000000, 1800000000) + 1800000000, 1800000000) - 900000000`
 
 	// The moment of the statement, which an index can be searched for. For reads that do not wait.
 	myStart = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
@@ -166,11 +170,12 @@ func myClass(err error, code func(error) (int, bool)) class {
 }
 
 func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) error {
-	var flush, syncBinlog, binlog int
-	var wait int64
-	var mode string
+	var flush, syncBinlog, binlog, autocommit int
+	var wait, packet int64
+	var mode, completion string
 	if err := conn.QueryRowContext(ctx, `SELECT @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.sync_binlog, @@GLOBAL.log_bin,
-		@@SESSION.innodb_lock_wait_timeout, @@SESSION.sql_mode`).Scan(&flush, &syncBinlog, &binlog, &wait, &mode); err != nil {
+		@@SESSION.innodb_lock_wait_timeout, @@SESSION.sql_mode, @@SESSION.autocommit, @@SESSION.completion_type, @@GLOBAL.max_allowed_packet`).
+		Scan(&flush, &syncBinlog, &binlog, &wait, &mode, &autocommit, &completion, &packet); err != nil {
 		return failed("settings", err)
 	}
 	switch {
@@ -183,6 +188,13 @@ func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 			"SET GLOBAL sync_binlog = 1, or set Options.AcceptUnsafe (I1)", syncBinlog)
 	}
 	switch {
+	case autocommit != 1:
+		return errors.New("settle/sqlstore: autocommit is off, so a statement by itself commits nothing and is gone with its connection (I1): " +
+			"take autocommit=0 out of the DSN, init_connect or the server's settings")
+	case completion != "NO_CHAIN":
+		return fmt.Errorf("settle/sqlstore: completion_type is %s, so a COMMIT begins another transaction or ends the connection: set it to NO_CHAIN", completion)
+	case packet < leastPacket:
+		return fmt.Errorf("settle/sqlstore: max_allowed_packet is %d bytes, and a request with its result may have %d: set it to 16M", packet, leastPacket)
 	case time.Duration(wait)*time.Second > 4*opts.LockWait:
 		return fmt.Errorf("settle/sqlstore: innodb_lock_wait_timeout is %d s, which is how long a caller would wait for a transaction of its own: "+
 			"add innodb_lock_wait_timeout=5 to the DSN, or set Options.LockWait", wait)
@@ -193,6 +205,9 @@ func myCheck(ctx context.Context, _ *sql.DB, conn *sql.Conn, opts *Options) erro
 	}
 	return nil
 }
+
+// leastPacket is what a statement may take: a request and a result of the largest size, the record, and what escapes add.
+const leastPacket = 2*(settle.MaxRequest+settle.MaxResult) + 1<<20
 
 // myWithin finds out whether tx is still a transaction: a deadlock makes the server roll all
 // of it back, database/sql does not notice, and every later statement would commit by

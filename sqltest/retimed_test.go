@@ -76,6 +76,7 @@ type server struct {
 
 // retimedPG is a PostgreSQL whose clock is that of whoever calls it.
 func retimedPG(t testing.TB) *server {
+	_ = pgSchema(t) // without a server, fail here and not in a bubble, which would wait for ever
 	return &server{
 		t: t, dialect: sqlstore.PostgreSQL(), set: pgTime, clear: pgClear,
 		create: func(tb testing.TB) driver.Connector {
@@ -99,6 +100,7 @@ func retimedPG(t testing.TB) *server {
 
 // retimedMySQL is a server of the MySQL family with such a clock.
 func retimedMySQL(t testing.TB) *server {
+	_ = mysqlDatabase(t)
 	return &server{
 		t: t, dialect: sqlstore.MySQL(), set: myTime, clear: myClear,
 		create: func(tb testing.TB) driver.Connector {

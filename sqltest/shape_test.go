@@ -154,6 +154,8 @@ func TestMySQLSettings(t *testing.T) {
 		"sql_mode='STRICT_ALL_TABLES,SIMULTANEOUS_ASSIGNMENT'": "SIMULTANEOUS_ASSIGNMENT",
 		"sql_mode='STRICT_ALL_TABLES,ANSI'":                    "",
 		"innodb_lock_wait_timeout=50":                          "innodb_lock_wait_timeout",
+		"autocommit=0":                                         "autocommit is off",
+		"completion_type='CHAIN'":                              "completion_type",
 	} {
 		name, value, _ := strings.Cut(setting, "=")
 		cfg := dsnWith(t, dsn, name, value)
