@@ -200,3 +200,22 @@ func TestBoundsOfTimesAndAmounts(t *testing.T) {
 		}
 	})
 }
+
+// TestResolveOfWhatCameUndone: a person who says that a reversed effect exists is refused, and not told that it is noted.
+func TestResolveOfWhatCameUndone(t *testing.T) {
+	atDesk(t, "a dispute that was won", func(t *testing.T, d *desk) {
+		out, err := d.charges.Execute(t.Context(), rig.Op("order-1", 1000, "EUR"))
+		rig.OK(t, err)
+		ref := out.References[0].Ref
+		d.observe(t, out.ID, ref, "", saidEvent{"charge", settle.Reversed, 1000})
+		for _, name := range []string{"", ref} {
+			_, err = d.Resolve(t.Context(), out.ID, settle.Decision{
+				Actor: "ann", Reason: "the dispute was won", Evidence: "letter 7", Fact: settle.Applied, Ref: name, Terms: settle.Terms{Amount: settle.Minor(1000, "EUR")},
+			})
+			rig.Is(t, err, settle.ErrSettled)
+		}
+		if r := d.r.Get(out.ID); r.State != settle.StateFailed {
+			t.Errorf("it is %s", r.State)
+		}
+	})
+}

@@ -128,6 +128,8 @@ func (e *Engine) resolved(next *Record, d Decision, known int) (*edit, error) {
 	case closes && next.State.Settled() && next.State != StateFailed && next.State != StateCanceled,
 		d.Fact == NotApplied && next.State.Settled():
 		return refuse(ErrSettled, "the effect is confirmed, or there is none")
+	case d.Fact == Applied && next.cameUndone() && (d.Ref == "" || next.rankOf(d.Ref) == RankReversed):
+		return refuse(ErrSettled, "the effect came undone, and no decision brings it back")
 	case d.Resume && d.Fact == Unclear && next.State.Settled():
 		return refuse(ErrSettled, "there is nothing to resume")
 	}
