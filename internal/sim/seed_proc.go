@@ -155,7 +155,12 @@ type seedClock struct {
 	asleep time.Duration // how long the monotonic clock stood still
 	since  time.Time     // when it stopped; zero: it runs
 	until  time.Time
+	back   time.Time // when the wall clock was last put back
 }
+
+// apart is how far suspensions lie from a wall clock that is put back. Of both at once, within one lease, neither clock shows a
+// trace, and no rule of a process can: what holds then is the store's lease and the provider's key.
+const apart = time.Hour
 
 // Now implements settle.Clock.
 func (c *seedClock) Now() time.Time {
@@ -172,6 +177,12 @@ func (c *seedClock) Now() time.Time {
 func (c *seedClock) jump(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if now := time.Now(); d < 0 {
+		if !c.since.IsZero() || now.Sub(c.until) < apart {
+			return
+		}
+		c.back = now
+	}
 	c.wall += d
 }
 
@@ -180,6 +191,9 @@ func (c *seedClock) suspend(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
+	if !c.back.IsZero() && now.Sub(c.back) < apart {
+		return
+	}
 	if c.since.IsZero() {
 		c.since = now
 	}
